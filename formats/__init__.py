@@ -1,0 +1,1 @@
+"""What a tape is and what its words mean: schema, read, write, validate, litmus, the edge contract."""

@@ -1,0 +1,1 @@
+"""Engine hooks, one folder per engine."""

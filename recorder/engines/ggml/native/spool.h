@@ -1,0 +1,105 @@
+// The spool: what an engine process writes. Shared by the plugin (writer) and described for the collector
+// (recorder/engines/ggml/spool.py) by the static asserts below; a test compares the two.
+//
+// One directory, given by TAPEDELAY_SPOOL. Each process writes two files (STEM = "<pid>-<start_ns>"):
+//   STEM.rec   64-byte header, then 64-byte records in preallocated, memory-mapped segments
+//   STEM.def   append-only frames: u32 payload bytes, u32 CRC-32 (zlib) of type + payload, u32 type, payload
+// Little endian. A record counts once its `commit` equals COMMIT ^ low 32 bits of its slot number; it is stored
+// last, with release order. A definition is always written before the first record that names it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace td {
+
+constexpr uint64_t SPOOL_MAGIC   = 0x304c4f4f50534454ull;  // "TDSPOOL0"
+constexpr uint32_t SPOOL_VERSION = 0;
+constexpr uint32_t COMMIT        = 0x7ad0c0deu;
+constexpr uint32_t NONE          = 0xffffffffu;
+
+struct spool_header {          // offset 0 of STEM.rec
+    uint64_t magic;
+    uint32_t version;
+    uint32_t record_bytes;     // 64
+    uint64_t mono_ns;          // CLOCK_MONOTONIC at start ...
+    uint64_t wall_ns;          // ... and CLOCK_REALTIME at the same moment
+    uint32_t pid;
+    uint32_t flags;            // HDR_*
+    uint64_t lost;             // records that found no room (counted, never waited for)
+    uint64_t reserved[2];      // zero
+};
+static_assert(sizeof(spool_header) == 64, "");
+enum : uint32_t { HDR_ENDED = 1, HDR_FAILED = 2 };   // ended cleanly; recording stopped early (disk, limits)
+
+// Slots are handed out in chunks per thread: a slot whose commit word does not fit is a hole, not an error.
+// Issue order of a process = order of (issue_ns, slot).
+struct record {
+    uint64_t issue_ns;         // CLOCK_MONOTONIC when the host called
+    uint64_t end_ns;           // when the call returned, for calls that block or work on the host; else 0
+    uint64_t a, b, c;          // by kind
+    uint32_t d, e;             // by kind
+    uint32_t name;             // NAME id or NONE
+    uint16_t thread;           // THREAD ordinal
+    uint16_t queue;            // QUEUE id (a backend object), 0xffff = none (a buffer or device call)
+    uint8_t  kind;             // kind_t
+    uint8_t  flags;            // F_*
+    uint16_t reserved;
+    uint32_t commit;
+};
+static_assert(sizeof(record) == 64, "");
+static_assert(offsetof(record, commit) == 60, "");
+
+enum kind_t : uint8_t {
+    K_NONE = 0,
+    K_COMPUTE,        // a = graph uid (0 = none), b = ordinal of the call on this queue, d = SET id, e = nodes
+    K_COPY,           // buffer or async copy: d/e = source/destination buffer (NONE = anonymous), a/b = offsets, c = bytes
+    K_SET,            // host memory -> tensor: as K_COPY (d = NONE unless the pointer lies in a known buffer)
+    K_GET,            // tensor -> host memory: as K_COPY
+    K_MEMSET,         // e = buffer, b = offset, c = bytes
+    K_CLEAR,          // e = buffer, whole
+    K_EVENT_RECORD,   // d = EVENT id, a = generation of the event after this record
+    K_EVENT_WAIT,     // d = EVENT id, a = generation waited for (0 = never recorded); flags F_FOREIGN
+    K_EVENT_SYNC,     // host waits: as K_EVENT_WAIT, end_ns set
+    K_SYNC,           // host waits for `queue`, end_ns set
+    K_BUFFER_ALLOC,   // e = buffer
+    K_BUFFER_FREE,    // e = buffer
+    K_EVENT_FREE,     // d = EVENT id
+    K_QUEUE_INIT,     // queue made
+    K_QUEUE_FREE,     // queue destroyed
+    K_EXEC,           // written by a test device's worker: a = slot of the issue record, issue_ns/end_ns = start/end
+    K_SPLIT_COPY_WAIT,// destination queue waits for a copy that runs on another queue: a = slot of the K_COPY record
+};
+enum : uint8_t {
+    F_HOST     = 1,   // executed by the calling thread before the call returned
+    F_FOREIGN  = 2,   // the event belongs to a backend that this one does not understand
+    F_FAILED   = 4,   // the call returned an error or declined: nothing happened on the device
+    F_META     = 8,   // call on a meta device; its simple backends' records follow with F_CHILD
+    F_CHILD    = 16,  // issued by a meta device's call (the newest F_META record of the same thread)
+};
+
+// Definitions. str = u32 length + bytes (UTF-8, may be cut); all ids count from 0 in order of definition.
+enum def_t : uint32_t {
+    D_PROCESS = 1,    // u32 api_version, str engine ("ggml"), str build (host library version or ""), u32 plugin version
+    D_THREAD,         // u32 ordinal
+    D_DEVICE,         // u32 id, u32 type (ggml_backend_dev_type), u32 is_test, u32 caps bits (1 async, 2 events, 4 host_buffer), str name, str description, str reg, str profile
+    D_QUEUE,          // u32 id, u32 device, u32 async (has synchronize, or is a test device), str name
+    D_BUFFER,         // u32 id, u32 device, u32 flags (1 host, 2 weights usage, 4 seen late: allocated before the recorder), u64 bytes, u64 base, str buffer type name
+    D_EVENT,          // u32 id, u32 device
+    D_NAME,           // u32 id, str
+    D_SET,            // u32 id, u32 n, then n x access
+    D_SWITCH,         // str name, str word: debugging switches of the engine, as a known word
+    D_NOTE,           // str: something the plugin has to say (refused device, lost coverage)
+};
+struct access {
+    uint32_t buffer;      // BUFFER id or NONE
+    uint32_t name;        // NAME id
+    uint64_t offset;      // bytes from the buffer's base
+    uint64_t bytes;
+    uint8_t  mode;        // 0 read, 1 write, 2 update, 3 may_write, 4 reduce
+    uint8_t  flags;       // 1 = leaf flagged INPUT by the engine, 2 = leaf, 4 = over-approximated span of a strided view
+    uint16_t reserved;
+    uint32_t node;        // index of the node in the graph
+};
+static_assert(sizeof(access) == 32, "");
+
+}  // namespace td

@@ -1,0 +1,1 @@
+"""What is done with a tape: check it for races, later re-execute it."""
