@@ -1,0 +1,72 @@
+# Everything a developer or CI runs. Downloads come from the package registries by name only.
+SHELL := bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL ?= tiny
+JOBS ?= 2
+NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/*)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"tapedelay needs Python 3.11 or newer, found {v.major}.{v.minor}: set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+# An editable install: the sources are used in place, the plugin is compiled into build/editable.
+$(VENV)/.installed: pyproject.toml $(NATIVE) | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(PIP) -e '.[lint]'
+	@touch $@
+
+setup: $(VENV)/.test $(VENV)/.lint ## virtual environment with everything to develop
+
+demo: $(VENV)/.installed ## record a real llama.cpp before and after a fix, name the race (MODEL=smollm2: a real model)
+	$(BIN)/python -m tapedelay.recorder.demo --model $(MODEL)
+
+test: $(VENV)/.test ## the tests that need no engine (<= 8 minutes on 2 cores)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not engines and not soak" tests
+
+test-engines: $(VENV)/.test vulkan-driver ## the tests on real engines, reduced counts (<= 25 minutes)
+	$(BIN)/python -m pytest -q -m "engines and not soak" -rs tests
+
+soak: $(VENV)/.test vulkan-driver ## the tests on real engines, full counts
+	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak" -rs tests
+
+bench: $(VENV)/.test ## print the figures of the design's budgets, with peers measured in the same run
+	@set -e; for f in bench/*.py; do echo "== $$f"; $(BIN)/python $$f; done
+
+lint: $(VENV)/.lint ## ruff and mypy strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.lint ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+native: $(BIN)/python ## compile the native parts again and put them where Python finds them
+	$(PIP) -e .
+	@touch $(VENV)/.installed
+
+# A software Vulkan driver, for the tests that run ggml's real Vulkan backend without a GPU.
+vulkan-driver:
+	@if ! ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends mesa-vulkan-drivers libvulkan1 >/dev/null; \
+	  else echo "no lavapipe: the Vulkan tests will be skipped (Debian: mesa-vulkan-drivers, libvulkan1)"; fi; fi
+
+clean: ## remove what was built
+	rm -rf build $(VENV) .engines dist

@@ -1,0 +1,67 @@
+"""House rules that a program can check."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tapedelay
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def modules() -> list[str]:
+    names = ["tapedelay.formats", "tapedelay.recorder", "tapedelay.replayer"]
+    for top in list(names):
+        package = importlib.import_module(top)
+        names += [m.name for m in pkgutil.walk_packages(package.__path__, top + ".")]
+    # `__main__` and the folder that is put on a child's path run code when imported.
+    return [n for n in names if not n.endswith("__main__") and ".hook.site" not in n and "sitecustomize" not in n]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_exported_name_exists_and_every_module_says_what_it_is_for(name: str) -> None:
+    module = importlib.import_module(name)
+    assert (module.__doc__ or "").strip(), f"{name} has no docstring"
+    for exported in getattr(module, "__all__", ()):
+        assert hasattr(module, exported), f"{name}.{exported} is listed but missing"
+
+
+def test_the_core_imports_without_engines_and_fast() -> None:
+    code = (
+        "import sys, tapedelay.formats.cli, tapedelay.recorder, tapedelay.replayer\n"
+        "heavy = {'pyarrow', 'numpy', 'torch', 'vllm', 'xllamacpp', 'rich.progress'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", tapedelay.__version__)
+
+
+def tracked_files() -> list[Path]:
+    out = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if out.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / n for n in out.stdout.decode().split("\0") if n]
+
+
+def test_build_files_name_no_address() -> None:
+    build = [p for p in tracked_files() if p.suffix in {".toml", ".txt", ".cmake"} or p.name in {"Makefile", "run"}]
+    assert build
+    for p in build:
+        if "corpus" in p.parts or "traces" in p.parts:
+            continue
+        assert not re.search(r"https?://|index-url", p.read_text()), p
+
+
+def test_make_help_lists_the_documented_targets() -> None:
+    text = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test", "test-engines", "soak", "bench", "lint", "format"):
+        assert re.search(rf"^{target}:.*## ", text, re.M), target

@@ -1,0 +1,76 @@
+"""The layer rule: formats <- recorder <- replayer, never the other way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAY_IMPORT = {
+    "formats": {"formats"},
+    "recorder": {"formats", "recorder"},
+    "replayer": {"formats", "recorder", "replayer"},
+}
+
+
+def rooms_imported(path: Path, source: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield (line, room, names below it) for each import of one of our rooms."""
+    package = ["tapedelay", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        targets: list[list[str]] = []
+        if isinstance(node, ast.Import):
+            targets = [a.name.split(".") for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            full = base + (node.module.split(".") if node.module else [])
+            targets = [[*full, a.name] for a in node.names]
+        for t in targets:
+            if t[0] == "tapedelay" and len(t) > 1:
+                yield getattr(node, "lineno", 0), t[1], t[2:]
+            elif t[0] in MAY_IMPORT:
+                yield getattr(node, "lineno", 0), f"bare {t[0]}", t[1:]
+
+
+def violations(path: Path, source: str) -> list[str]:
+    room = path.relative_to(ROOT).parts[0]
+    bad = []
+    for line, target, _below in rooms_imported(path, source):
+        if target not in MAY_IMPORT[room]:
+            bad.append(f"{path.relative_to(ROOT)}:{line} imports {target}")
+    return bad
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_no_import_goes_up(room: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files
+    assert [v for f in files for v in violations(f, f.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "source"),
+    [
+        ("formats/x.py", "from ..recorder import record"),
+        ("formats/x.py", "from tapedelay.replayer.check import check_tape"),
+        ("recorder/engines/ggml/x.py", "from ....replayer import check"),
+        ("recorder/x.py", "def f():\n    import tapedelay.replayer"),
+        ("replayer/x.py", "import formats"),
+    ],
+)
+def test_the_rule_bites(where: str, source: str) -> None:
+    assert violations(ROOT / where, source) != []
+
+
+@pytest.mark.parametrize(
+    ("where", "source"),
+    [
+        ("recorder/x.py", "from ..formats.tape import Tape"),
+        ("replayer/check/x.py", "from ...recorder import record\nfrom .y import z"),
+        ("formats/x.py", "import json\nfrom .errors import InputError"),
+    ],
+)
+def test_the_rule_allows(where: str, source: str) -> None:
+    assert violations(ROOT / where, source) == []
