@@ -1,0 +1,49 @@
+// What only Linux has, behind plain functions: the one place to change for another system.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace td::platform {
+
+// --- time
+uint64_t mono_ns();    // CLOCK_MONOTONIC
+uint64_t wall_ns();    // CLOCK_REALTIME
+
+// --- loaded libraries
+// Handles of loaded objects that define `symbol`: first the one that contains the address `near` (unless that is this
+// library), then the global scope, then all others but this library. At most `limit` handles; returns their number.
+int objects_with(const char * symbol, const void * near, void ** handles, int limit);
+void * symbol_in(void * object, const char * name);
+const void * object_of(const void * address);   // base address of the object that contains it, null = unknown
+
+// --- waiting on a word
+void wait_while(const std::atomic<uint32_t> & word, uint32_t value);   // returns when it differs
+void wake_all(std::atomic<uint32_t> & word);
+
+// --- threads
+// A thread with all signals blocked. False = could not be made.
+struct thread {
+    unsigned long id = 0;
+    bool started = false;
+};
+bool thread_start(thread & t, void (*body)(void *), void * argument, const char * name);
+void thread_join(thread & t);
+void thread_detach(thread & t);
+
+// --- process
+uint32_t process_id();
+void at_fork(void (*before)(), void (*parent)(), void (*child)());
+void at_exit(void (*handler)());
+
+// --- files and mappings: segments of the spool
+// A file of this process only (O_EXCL), mode 0600; -1 on failure (errno tells why).
+int  file_create(const char * path);
+bool file_reserve(int fd, uint64_t offset, uint64_t bytes);            // blocks really allocated, no SIGBUS later
+void * file_map(int fd, uint64_t offset, uint64_t bytes);              // shared, writable; null on failure
+void unmap(void * at, uint64_t bytes);
+bool file_append(int fd, const void * data, size_t bytes);             // whole or nothing that counts; no SIGXFSZ
+bool file_truncate(int fd, uint64_t bytes);
+void file_close(int fd);
+
+}  // namespace td::platform
