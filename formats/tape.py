@@ -108,6 +108,10 @@ class Tape:
         Tables by name, or functions that load them. A missing table reads as an empty one.
     name : str
         File name or other short name, for messages.
+    read_only : bool
+        A newer version wrote it: it is not written again.
+    remarks : tuple of str
+        What the reader has to say about it, in words.
 
     Raises
     ------
@@ -121,9 +125,13 @@ class Tape:
         tables: Mapping[str, pa.Table | Callable[[], pa.Table]],
         *,
         name: str = "tape",
+        read_only: bool = False,
+        remarks: tuple[str, ...] = (),
     ) -> None:
         self.manifest = manifest
         self.name = name
+        self.read_only = read_only
+        self.remarks = remarks
         self._tables: dict[str, pa.Table | Callable[[], pa.Table]] = dict(tables)
 
     def table(self, name: str) -> pa.Table:
