@@ -1,0 +1,122 @@
+"""Devices, queues, threads, buffers and events of one process under the ids of the tape."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from ....formats.builder import TapeBuilder
+from .spool import NONE, BufferFlag, Spool
+
+__all__ = ["Naming", "Places"]
+
+_CPU = 0
+_KINDS = {0: "host", 1: "gpu", 2: "igpu", 3: "accel", 4: "meta"}
+"""``ggml_backend_dev_type`` to the tape's words."""
+
+
+class Naming:
+    """Names that differ within a table: the second queue ``TAPE0`` is ``TAPE0.2``."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def fresh(self, table: str, name: str) -> str:
+        """Return `name`, numbered if the table has it already."""
+        used = self._used[table]
+        used[name] += 1
+        return name if used[name] == 1 else self.fresh(table, f"{name}.{used[name]}")
+
+
+class Places:
+    """Maps the ids of one process's spool to the tape's.
+
+    Attributes
+    ----------
+    host : int
+        Host device. The engine's CPU device is the same memory and has no queue of its own.
+    threads : list of int
+        Queue of each host thread.
+    queues : list of int or None
+        Queue of each backend object; None where it works on the calling thread.
+    devices, buffers, syncs : list of int
+        Tape ids by spool id.
+    """
+
+    def __init__(self, spool: Spool, builder: TapeBuilder, naming: Naming, process: int) -> None:
+        self.spool = spool
+        self.process = process
+        self._builder = builder
+        prefix = f"p{process}." if process else ""
+        cpu = next((d for d in spool.devices if d.type == _CPU and not d.is_test), None)
+        self.host = builder.device(
+            name=naming.fresh("devices", prefix + (cpu.name if cpu else "host")),
+            kind="host",
+            profile="ggml-host",
+            process=process,
+        )
+        self.devices = [self._device(i, naming, prefix) for i in range(len(spool.devices))]
+        self.threads = [
+            self._thread(naming.fresh("queues", f"{prefix}host{i}")) for i in range(spool.threads)
+        ]
+        self.queues = [self._queue(i, naming, prefix) for i in range(len(spool.queues))]
+        self.syncs = [self._event(i, naming, prefix) for i in range(len(spool.events))]
+        self.buffers: list[int] = []
+        for i in range(len(spool.buffers)):
+            self.buffers.append(self._buffer(i, naming, prefix))
+
+    def _device(self, index: int, naming: Naming, prefix: str) -> int:
+        d = self.spool.devices[index]
+        if d.type == _CPU and not d.is_test:
+            return self.host
+        kind = "test" if d.is_test else _KINDS.get(d.type, "other")
+        profile = d.profile if d.is_test and d.profile else "ggml-gpu"
+        return self._builder.device(
+            name=naming.fresh("devices", prefix + d.name), kind=kind, profile=profile, process=self.process
+        )
+
+    def _thread(self, name: str) -> int:
+        return self._builder.queue(device=self.host, name=name, kind="host_thread", process=self.process)
+
+    def _queue(self, index: int, naming: Naming, prefix: str) -> int | None:
+        q = self.spool.queues[index]
+        if not q.is_async:
+            return None
+        name = naming.fresh("queues", prefix + q.name)
+        return self._builder.queue(
+            device=self.devices[q.device], name=name, kind="queue", process=self.process
+        )
+
+    def _event(self, index: int, naming: Naming, prefix: str) -> int:
+        device = self.spool.events[index]
+        owner = None if device == NONE else self.devices[device]
+        return self._builder.sync(
+            name=naming.fresh("syncs", f"{prefix}event{index}"), device=owner, process=self.process
+        )
+
+    def _buffer(self, index: int, naming: Naming, prefix: str) -> int:
+        b = self.spool.buffers[index]
+        on_host = bool(b.flags & BufferFlag.HOST) or b.device == NONE
+        device = self.host if on_host else self.devices[b.device]
+        if b.flags & BufferFlag.WEIGHTS:
+            kind = "weights"
+        elif on_host:
+            made_by_host = b.device == NONE or self.devices[b.device] == self.host
+            kind = "host" if made_by_host else "pinned"
+        else:
+            kind = "device"
+        return self._builder.buffer(
+            device=device,
+            name=naming.fresh("buffers", prefix + (b.type_name or "buffer")),
+            bytes=b.bytes,
+            kind=kind,
+        )
+
+    def on_host(self, buffer: int) -> bool:
+        """Return whether a buffer (spool id) is host memory."""
+        b = self.spool.buffers[buffer]
+        return bool(b.flags & BufferFlag.HOST) or b.device == NONE
+
+    def queue_of(self, queue: int, thread: int) -> int:
+        """Return the tape queue on which work of a backend object runs when `thread` calls."""
+        own = self.queues[queue] if queue < len(self.queues) else None
+        return self.threads[thread] if own is None else own
