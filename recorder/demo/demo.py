@@ -1,0 +1,196 @@
+"""``make demo``: a real llama.cpp, recorded without a GPU, and its race named.
+
+Two demonstrations. *tiny*: upstream bug #26040 before and after its fix, on a tiny model with random weights.
+*smollm2*: a real model on a real prompt with the newest engine, on two devices, each device profile in turn.
+Either one fails when a tape does not show what it must show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ...formats.errors import InfrastructureError, TapedelayError
+from . import engines
+from .commands import engine_environment, prompt_program, record_arguments, record_program, shown, tapedelay
+
+__all__ = ["main"]
+
+PROMPT_TOKENS = 150
+UBATCH_TOKENS = 32
+RACING_PAIR = ("input_embed", "conv_states")
+"""Tensors of upstream bug #26040: the copy of the first against the CPU compute that writes the second."""
+
+STORY = (
+    "The harbour lay quiet under the moon. Two fishing boats came in with the tide, and on the quay a woman "
+    "counted the baskets: forty of herring, nine of crab, one with a letter in it. She read it twice, "
+    "folded it, and looked out over the water, where a third light was moving against the wind. Nobody sails "
+    "against the wind at night without a reason. Explain in three sentences what might happen next, and why:"
+)
+PROFILES = (("vulkan-like", False), ("cuda-like", False), ("full-async", True))
+"""Device profiles, and whether the newest engine has findings under them."""
+
+
+class DemoError(Exception):
+    """A tape does not show what it must show."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One recording of the demonstration and what its tape must show."""
+
+    title: str
+    tape: str
+    version: str
+    races: bool
+    profile: str
+    devices: int
+    program: list[str]
+
+
+class Screen:
+    """What the user sees: plain lines, and a spinner only where there is a terminal."""
+
+    def __init__(self) -> None:
+        self._status = Console(stderr=True)
+
+    def line(self, text: str = "") -> None:
+        """Print one line, or several."""
+        print(text, flush=True)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Say what takes a while, and afterwards how long it took."""
+        start = time.monotonic()
+        if self._status.is_terminal:
+            with self._status.status(what):
+                yield
+        else:
+            yield
+        self.line(f"  {what}: {time.monotonic() - start:.1f} s")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demonstration; return 0 if every tape showed what it must."""
+    parser = argparse.ArgumentParser(prog="python -m tapedelay.recorder.demo", description=__doc__)
+    parser.add_argument("--model", choices=("tiny", "smollm2"), default="tiny")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the tapes (default: out)")
+    options = parser.parse_args(arguments)
+    screen = Screen()
+    start = time.monotonic()
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        if options.model == "tiny":
+            _demo_bug(screen, options.out)
+        else:
+            _demo_smollm2(screen, options.out)
+    except DemoError as error:
+        print(f"\nFAILED: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"cannot write to {options.out}: {error.strerror}", file=sys.stderr)
+        return InfrastructureError.exit_code
+    except TapedelayError as error:
+        print(error.text(), file=sys.stderr)
+        return error.exit_code
+    screen.line(f"done in {time.monotonic() - start:.0f} s")
+    return 0
+
+
+def _demo_bug(screen: Screen, out: Path) -> None:
+    screen.line("llama.cpp bug #26040: a copy to the device still reads memory that the CPU writes again.")
+    screen.line(
+        "The same program on the build before the fix and on the one after it; one test device, no GPU."
+    )
+    program = prompt_program(
+        engines.tiny_model(),
+        "--prompt-tokens",
+        str(PROMPT_TOKENS),
+        "--ubatch",
+        str(UBATCH_TOKENS),
+        "--kv-host",
+    )
+    stages = [
+        Stage("before the fix", "ggml-26040-bad", engines.XLLAMACPP_RACY, True, "vulkan-like", 1, program),
+        Stage("after the fix", "ggml-26040-good", engines.XLLAMACPP_FIXED, False, "vulkan-like", 1, program),
+    ]
+    for stage in stages:
+        screen.line(f"\n== {stage.title}: xllamacpp {stage.version}")
+        try:
+            with screen.working(f"install xllamacpp {stage.version}"):
+                packages = engines.xllamacpp(stage.version)
+        except InfrastructureError as error:
+            tape = _committed(stage.tape, error)
+            screen.line(f"  {error.text()}")
+            screen.line("  so the tape of the same run that comes with the sources is checked instead")
+        else:
+            tape = out / f"{stage.tape}.tape"
+            _record(screen, stage, packages, tape)
+        found = _check(screen, tape)
+        _expect(found, stage.races, tape, RACING_PAIR)
+
+
+def _demo_smollm2(screen: Screen, out: Path) -> None:
+    version = engines.XLLAMACPP_NEWEST
+    screen.line(f"SmolLM2-135M on xllamacpp {version}: a real prompt, two test devices, no GPU.")
+    with screen.working(f"install xllamacpp {version}"):
+        packages = engines.xllamacpp(version)
+    with screen.working("fetch SmolLM2-135M (98 MB)"):
+        model = engines.smollm2_model()
+    program = prompt_program(model, "--prompt", STORY, "--ubatch", str(UBATCH_TOKENS), "--n-predict", "32")
+    for profile, races in PROFILES:
+        stage = Stage(f"profile {profile}", f"smollm2-{profile}", version, races, profile, 2, program)
+        screen.line(f"\n== {stage.title}")
+        tape = out / f"{stage.tape}.tape"
+        _record(screen, stage, packages, tape)
+        found = _check(screen, tape)
+        _expect(found, stage.races, tape, ())
+
+
+def _record(screen: Screen, stage: Stage, packages: Path, tape: Path) -> None:
+    if tape.exists():
+        shutil.rmtree(tape)
+    arguments = record_arguments(tape, stage.program, devices=stage.devices, profile=stage.profile)
+    screen.line(f"  $ {shown(arguments)}")
+    with screen.working("record"):
+        answer = record_program(arguments, engine_environment(packages)).answer
+    screen.line(f"  tokens: {' '.join(map(str, answer['tokens']))}")
+    if stage.tape.startswith("smollm2"):
+        screen.line(f"  text: {answer['text'].strip()}")
+
+
+def _check(screen: Screen, tape: Path) -> dict[str, Any]:
+    screen.line(f"  $ {shown(['check', tape])}")
+    done = tapedelay("check", tape)
+    if done.code not in (0, 1):
+        raise DemoError(f"`{shown(['check', tape])}` ended with {done.code}:\n{done.out}{done.err}")
+    screen.line("\n".join(f"    {line}" for line in done.out.rstrip().splitlines()))
+    found: dict[str, Any] = tapedelay("check", "--json", tape).json()
+    return found
+
+
+def _expect(found: dict[str, Any], races: bool, tape: Path, pair: tuple[str, ...]) -> None:
+    findings = found["findings"]
+    if not races:
+        if findings:
+            raise DemoError(f"{tape}: {len(findings)} findings, expected none")
+        return
+    named = [f for f in findings if all(name in str(f) for name in pair)]
+    if not named:
+        raise DemoError(f"{tape}: expected a race of {' and '.join(pair) or 'any tensors'}, found {findings}")
+
+
+def _committed(name: str, error: InfrastructureError) -> Path:
+    tape = Path(__file__).resolve().parents[2] / "traces" / f"{name}.tape.zip"
+    if not tape.is_file():
+        raise error
+    return tape

@@ -1,0 +1,62 @@
+"""Builds and models for the tests of real engines; a skip says what could not be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tapedelay.formats.errors import InfrastructureError
+from tapedelay.recorder.demo import engines, lavapipe
+from tapedelay.recorder.demo.commands import engine_environment
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engines)
+
+
+def xllamacpp(version: str) -> dict[str, str]:
+    """Return the environment of this build; skip where it cannot be had."""
+    try:
+        return engine_environment(engines.xllamacpp(version))
+    except InfrastructureError as error:
+        pytest.skip(f"xllamacpp {version}: {error.found}")
+
+
+@pytest.fixture(scope="session")
+def racy() -> dict[str, str]:
+    return xllamacpp(engines.XLLAMACPP_RACY)
+
+
+@pytest.fixture(scope="session")
+def fixed() -> dict[str, str]:
+    return xllamacpp(engines.XLLAMACPP_FIXED)
+
+
+@pytest.fixture(scope="session")
+def newest() -> dict[str, str]:
+    return xllamacpp(engines.XLLAMACPP_NEWEST)
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Path:
+    return engines.tiny_model()
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    try:
+        return engines.smollm2_model()
+    except InfrastructureError as error:
+        pytest.skip(f"SmolLM2: {error.found}")
+
+
+@pytest.fixture(scope="session")
+def vulkan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which ggml's Vulkan backend runs on lavapipe."""
+    driver = lavapipe.find_driver()
+    if driver is None:
+        pytest.skip("no lavapipe driver (Debian: mesa-vulkan-drivers, libvulkan1)")
+    return lavapipe.lavapipe_environment(driver, tmp_path_factory.mktemp("shaders"))
