@@ -1,0 +1,99 @@
+"""Read litmus text and files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import LitmusError, MissingInput
+from ..tape import Tape
+from .lines import read_lines
+from .model import Litmus
+from .words import MAX_BYTES
+
+__all__ = ["load", "parse", "read", "split_variant"]
+
+
+def parse(text: str, *, name: str = "litmus") -> Litmus:
+    """Parse litmus text.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    name : str
+        File name for messages.
+
+    Returns
+    -------
+    Litmus
+        Both variants and their verdicts.
+
+    Raises
+    ------
+    LitmusError
+        If it does not follow ``formats/LITMUS.md``; the message names file and line.
+    """
+    if len(text) > MAX_BYTES:
+        raise LitmusError(
+            f"{len(text)} characters",
+            expected=f"at most {MAX_BYTES}",
+            where=name,
+            next_step="a litmus file is for tiny tapes; store larger ones as a tape",
+        )
+    return Litmus(read_lines(text.replace("\r\n", "\n"), name))
+
+
+def split_variant(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the file and the variant of ``FILE.litmus``, ``FILE.litmus:fixed``, ``FILE.litmus+``."""
+    text = os.fspath(path)
+    for end, variant in ((":fixed", "fixed"), (":buggy", "buggy"), ("+", "fixed"), ("-", "buggy")):
+        if text.endswith(".litmus" + end):
+            return Path(text.removesuffix(end)), variant
+    return Path(text), "buggy"
+
+
+def read(path: str | os.PathLike[str]) -> Litmus:
+    """Read and parse a litmus file, both variants.
+
+    Raises
+    ------
+    MissingInput
+        If the file cannot be read.
+    LitmusError
+        If it is not UTF-8 text in the notation, or too large.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as f:
+            data = f.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as e:
+        why = e.strerror if isinstance(e, OSError) and e.strerror else "not a path"
+        raise MissingInput(
+            f"cannot read the file: {why}",
+            expected="a litmus file",
+            where=file.name,
+            next_step="check the path",
+        ) from None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as e:
+        raise LitmusError(
+            f"byte {e.start} is not UTF-8",
+            expected="a text file",
+            where=file.name,
+            next_step="check that this is a litmus file",
+        ) from None
+    return parse(text, name=file.name)
+
+
+def load(path: str | os.PathLike[str]) -> Tape:
+    """Return the tape of a litmus file.
+
+    Parameters
+    ----------
+    path : path
+        ``FILE.litmus`` is the buggy variant; ``FILE.litmus:fixed`` or ``FILE.litmus+`` the fixed one.
+    """
+    file, variant = split_variant(path)
+    return read(file).tape(variant)
