@@ -9,6 +9,7 @@ namespace td::platform {
 // --- time
 uint64_t mono_ns();    // CLOCK_MONOTONIC
 uint64_t wall_ns();    // CLOCK_REALTIME
+void sleep_ns(uint64_t ns);
 
 // --- loaded libraries
 // Handles of loaded objects that define `symbol`: first the one that contains the address `near` (unless that is this

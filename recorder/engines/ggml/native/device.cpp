@@ -1,0 +1,391 @@
+#include "device.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "buffer.h"
+#include "hooks.h"
+#include "host.h"
+#include "queue.h"
+#include "snapshot.h"
+
+namespace td {
+
+namespace {
+
+struct device_context {
+    unsigned index;
+    char name[16];
+    char description[48];
+    memory_pool pool;
+    buffer_type_storage type;
+};
+
+// Made once, never destroyed: the engine may use its devices until the very end.
+config settings;
+ggml_backend_reg registry;
+ggml_backend_device * devices;
+device_context * contexts;
+memory_pool host_pool;
+buffer_type_storage host_type;
+
+device_context & context_of(ggml_backend_dev_t dev) { return *static_cast<device_context *>(dev->context); }
+
+// --- commands --------------------------------------------------------------------------------------------------------
+
+struct named {   // a tensor's name, kept for who looks at the queue
+    char text[GGML_MAX_NAME];
+    explicit named(const ggml_tensor * t) { snprintf(text, sizeof text, "%s", t->name); }
+};
+
+class move_bytes final : public command {
+  public:
+    move_bytes(command_kind k, const ggml_tensor * t, void * to, const void * from, size_t bytes)
+        : command(k), name_(t), to_(to), from_(from), bytes_(bytes) {
+        tensor = name_.text;
+    }
+    // The source is read now, not when the command runs.
+    bool stage() {
+        staged_.reset(static_cast<char *>(malloc(bytes_ ? bytes_ : 1)));
+        if (!staged_) {
+            return false;
+        }
+        memcpy(staged_.get(), from_, bytes_);
+        from_ = staged_.get();
+        return true;
+    }
+    void run() override { memmove(to_, from_, bytes_); }
+
+  private:
+    struct freed {
+        void operator()(char * p) const { free(p); }
+    };
+    named name_;
+    void * to_;
+    const void * from_;
+    size_t bytes_;
+    std::unique_ptr<char, freed> staged_;
+};
+
+class signal_fence final : public command {
+  public:
+    signal_fence(command_kind k, std::shared_ptr<fence> f) : command(k), fence_(std::move(f)) {}
+    void run() override { fence_->signal(); }
+
+  private:
+    std::shared_ptr<fence> fence_;
+};
+
+class wait_fence final : public command {
+  public:
+    wait_fence(command_kind k, std::shared_ptr<fence> f) : command(k), fence_(std::move(f)) {}
+    void run() override { fence_->wait(); }
+
+  private:
+    std::shared_ptr<fence> fence_;
+};
+
+// --- a backend: one queue ----------------------------------------------------------------------------------------------
+
+struct stream {
+    explicit stream(unsigned device, bool synchronous) : commands(new queue(device, synchronous)) {}
+    ~stream() {
+        queue::destroy(commands);
+        if (cpu) {
+            internal_scope quiet;
+            cpu->iface.free(cpu);
+        }
+    }
+    stream(const stream &) = delete;
+    stream & operator=(const stream &) = delete;
+
+    void push(std::unique_ptr<command> c, bool own_record = true) {
+        c->slot = own_record ? current_slot() : NO_SLOT;
+        commands->push(std::move(c));
+    }
+
+    // On the executing thread: this queue's own CPU backend, made at first use.
+    ggml_status compute(ggml_cgraph * g) {
+        if (!cpu) {
+            ggml_backend_dev_t dev = host_cpu();
+            cpu = dev ? dev->iface.init_backend(dev, nullptr) : nullptr;
+            if (!cpu) {
+                say("no CPU backend could be made; the test devices cannot compute");
+                return GGML_STATUS_FAILED;
+            }
+            auto set_threads = reinterpret_cast<void (*)(ggml_backend_t, int)>(host.ggml_backend_reg_get_proc_address(
+                host.ggml_backend_dev_backend_reg(dev), "ggml_backend_set_n_threads"));
+            if (set_threads) {
+                set_threads(cpu, int(settings.threads));
+            }
+        }
+        return cpu->iface.graph_compute(cpu, g);
+    }
+
+    queue * const commands;
+    snapshot_pool snapshots;
+    ggml_backend_t cpu = nullptr;
+    std::atomic<int> status{GGML_STATUS_SUCCESS};
+};
+
+stream & stream_of(ggml_backend_t b) { return *static_cast<stream *>(b->context); }
+
+class compute_graph final : public command {
+  public:
+    compute_graph(stream & s, std::shared_ptr<snapshot> g)
+        : command(command_kind::compute), stream_(s), graph_(std::move(g)) {
+        const ggml_cgraph & c = *graph_->graph();
+        tensor = c.n_nodes ? c.nodes[c.n_nodes - 1]->name : "";
+    }
+    void run() override {
+        const ggml_status status = stream_.compute(graph_->graph());
+        if (status != GGML_STATUS_SUCCESS && stream_.status.exchange(status) == GGML_STATUS_SUCCESS) {
+            say("TAPE%u: computing a graph failed with status %d", stream_.commands->device(), int(status));
+        }
+    }
+
+  private:
+    stream & stream_;
+    std::shared_ptr<snapshot> graph_;
+};
+
+const char * backend_name(ggml_backend_t b) { return context_of(b->device).name; }
+
+void backend_free(ggml_backend_t b) {
+    delete static_cast<stream *>(b->context);
+    delete b;
+}
+
+void set_tensor_async(ggml_backend_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
+    auto c = std::make_unique<move_bytes>(command_kind::set, t, static_cast<char *>(t->data) + offset, data, size);
+    // Pageable memory is read before the call returns, as real drivers stage it.
+    if (!(settings.device_profile.pinned_set && is_pinned(data, size)) && !c->stage()) {
+        stream_of(b).commands->synchronize();
+        c->run();
+        return;
+    }
+    stream_of(b).push(std::move(c));
+}
+
+void get_tensor_async(ggml_backend_t b, const ggml_tensor * t, void * data, size_t offset, size_t size) {
+    stream_of(b).push(std::make_unique<move_bytes>(command_kind::get, t, data,
+                                                   static_cast<const char *>(t->data) + offset, size));
+}
+
+bool cpy_tensor_async(ggml_backend_t from, ggml_backend_t to, const ggml_tensor * src, ggml_tensor * dst) {
+    ggml_backend_buffer_t src_buffer = tensor_buffer(src);
+    if (!is_device_buffer(tensor_buffer(dst))) {
+        return false;
+    }
+    auto copy = std::make_unique<move_bytes>(command_kind::copy, dst, dst->data, src->data, host.ggml_nbytes(dst));
+    if (is_device_buffer(src_buffer) && is_test_device(from->device)) {
+        if (from == to) {
+            stream_of(to).push(std::move(copy));
+            return true;
+        }
+        if (!settings.device_profile.async_d2d) {
+            return false;
+        }
+        split_copy(from, to);
+        auto done = std::make_shared<fence>();
+        stream_of(from).push(std::move(copy));
+        stream_of(from).push(std::make_unique<signal_fence>(command_kind::work, done), false);
+        stream_of(to).push(std::make_unique<wait_fence>(command_kind::work, done), false);
+        return true;
+    }
+    if (settings.device_profile.async_h2d && is_pinned_buffer(src_buffer)) {
+        stream_of(to).push(std::move(copy));
+        return true;
+    }
+    return false;
+}
+
+void synchronize(ggml_backend_t b) { stream_of(b).commands->synchronize(); }
+
+ggml_status graph_compute(ggml_backend_t b, ggml_cgraph * g) {
+    stream & s = stream_of(b);
+    const int status = s.status.load();
+    if (status != GGML_STATUS_SUCCESS) {
+        return ggml_status(status);   // sticky, like a device error
+    }
+    std::shared_ptr<snapshot> copy = s.snapshots.take(*g);
+    if (!copy) {
+        return GGML_STATUS_ALLOC_FAILED;
+    }
+    s.push(std::make_unique<compute_graph>(s, std::move(copy)));
+    return GGML_STATUS_SUCCESS;
+}
+
+// --- events --------------------------------------------------------------------------------------------------------
+
+// Events of a device that is not ours mean nothing to a queue: no effect.
+event * event_of(ggml_backend_event_t e) {
+    return e && is_test_device(e->device) ? static_cast<event *>(e->context) : nullptr;
+}
+
+void event_record(ggml_backend_t b, ggml_backend_event_t e) {
+    if (event * ev = event_of(e)) {
+        stream_of(b).push(std::make_unique<signal_fence>(command_kind::event_record, ev->record()));
+    }
+}
+
+void event_wait(ggml_backend_t b, ggml_backend_event_t e) {
+    event * ev = event_of(e);
+    std::shared_ptr<fence> newest = ev ? ev->newest() : nullptr;
+    if (newest) {
+        stream_of(b).push(std::make_unique<wait_fence>(command_kind::event_wait, std::move(newest)));
+    }
+}
+
+ggml_backend_event_t event_new(ggml_backend_dev_t dev) { return new ggml_backend_event{dev, new event}; }
+
+void event_free(ggml_backend_dev_t, ggml_backend_event_t e) {
+    delete static_cast<event *>(e->context);
+    delete e;
+}
+
+void event_synchronize(ggml_backend_dev_t, ggml_backend_event_t e) {
+    event * ev = event_of(e);
+    if (std::shared_ptr<fence> newest = ev ? ev->newest() : nullptr) {
+        newest->wait();
+    }
+}
+
+// --- a device --------------------------------------------------------------------------------------------------------
+
+const char * device_name(ggml_backend_dev_t dev) { return context_of(dev).name; }
+
+const char * device_description(ggml_backend_dev_t dev) { return context_of(dev).description; }
+
+void device_memory(ggml_backend_dev_t dev, size_t * free, size_t * total) {
+    const memory_pool & pool = context_of(dev).pool;
+    const uint64_t used = pool.used_bytes;
+    *total = pool.limit_bytes;
+    *free = used < pool.limit_bytes ? pool.limit_bytes - used : 0;
+}
+
+ggml_backend_dev_type device_type(ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_GPU; }
+
+void device_props(ggml_backend_dev_t dev, ggml_backend_dev_props * p) {
+    p->name = device_name(dev);
+    p->description = device_description(dev);
+    device_memory(dev, &p->memory_free, &p->memory_total);
+    p->type = GGML_BACKEND_DEVICE_TYPE_GPU;
+    p->device_id = nullptr;
+    p->caps.async = true;
+    p->caps.host_buffer = settings.device_profile.host_buffer;
+    p->caps.buffer_from_host_ptr = false;
+    p->caps.events = settings.device_profile.events;
+}
+
+ggml_backend_t device_init(ggml_backend_dev_t dev, const char *) {
+    static ggml_guid guid = {0x74, 0x61, 0x70, 0x65, 0x64, 0x65, 0x6c, 0x61, 0x79, 0x2d, 0x67, 0x67, 0x6d, 0x6c, 0x00, 0x01};
+    auto * b = new ggml_backend{};
+    b->guid = &guid;
+    b->device = dev;
+    b->context = new stream(context_of(dev).index, settings.synchronous);
+    b->iface.get_name = backend_name;
+    b->iface.free = backend_free;
+    b->iface.set_tensor_async = set_tensor_async;
+    b->iface.get_tensor_async = get_tensor_async;
+    b->iface.cpy_tensor_async = cpy_tensor_async;
+    b->iface.synchronize = synchronize;
+    b->iface.graph_compute = graph_compute;
+    if (settings.device_profile.events) {
+        b->iface.event_record = event_record;
+        b->iface.event_wait = event_wait;
+    }
+    return b;
+}
+
+ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t dev) { return context_of(dev).type.get(); }
+
+ggml_backend_buffer_type_t device_host_buffer_type(ggml_backend_dev_t) {
+    return settings.device_profile.host_buffer ? host_type.get() : nullptr;
+}
+
+bool device_supports_op(ggml_backend_dev_t, const ggml_tensor * op) {
+    ggml_backend_dev_t cpu = host_cpu();
+    if (!cpu) {
+        return false;
+    }
+    // Weights in the CPU's extra buffer types are laid out for its own kernels.
+    for (const ggml_tensor * s : op->src) {
+        ggml_backend_buffer_t b = s ? tensor_buffer(s) : nullptr;
+        if (b && b->buft && buft_device(b->buft) == cpu && !host.ggml_backend_buft_is_host(b->buft)) {
+            return false;
+        }
+    }
+    internal_scope quiet;
+    return cpu->iface.supports_op(cpu, op);
+}
+
+bool device_supports_buft(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type) {
+    return type == context_of(dev).type.get();
+}
+
+// --- the registry ------------------------------------------------------------------------------------------------------
+
+const char * registry_name(ggml_backend_reg_t) { return "TAPE"; }
+
+size_t registry_count(ggml_backend_reg_t) { return settings.devices; }
+
+ggml_backend_dev_t registry_device(ggml_backend_reg_t, size_t index) {
+    return index < settings.devices ? &devices[index] : nullptr;
+}
+
+void * registry_proc_address(ggml_backend_reg_t, const char *) { return nullptr; }
+
+}  // namespace
+
+bool is_test_device(ggml_backend_dev_t dev) { return dev && dev->reg == &registry; }
+
+const char * device_profile(ggml_backend_dev_t dev) { return is_test_device(dev) ? settings.device_profile.name : ""; }
+
+ggml_backend_reg_t devices_make(const config & c) {
+    settings = c;
+    registry.api_version = host_api;
+    registry.iface = {registry_name, registry_count, registry_device, registry_proc_address};
+    devices = new ggml_backend_device[c.devices]();
+    contexts = new device_context[c.devices]();
+    for (unsigned i = 0; i < c.devices; i++) {
+        device_context & d = contexts[i];
+        d.index = i;
+        snprintf(d.name, sizeof d.name, "TAPE%u", i);
+        snprintf(d.description, sizeof d.description, "test device, %.24s", c.device_profile.name);
+        d.pool.name = d.name;
+        d.pool.pinned = false;
+        d.pool.limit_bytes = c.memory_bytes;
+        buffer_type_init(d.type, &devices[i], &d.pool);
+        ggml_backend_device_i & f = devices[i].iface;
+        f.get_name = device_name;
+        f.get_description = device_description;
+        f.get_memory = device_memory;
+        f.get_type = device_type;
+        f.get_props = device_props;
+        f.init_backend = device_init;
+        f.get_buffer_type = device_buffer_type;
+        f.get_host_buffer_type = device_host_buffer_type;
+        f.supports_op = device_supports_op;
+        f.supports_buft = device_supports_buft;
+        if (c.device_profile.events) {
+            f.event_new = event_new;
+            f.event_free = event_free;
+            f.event_synchronize = event_synchronize;
+        }
+        devices[i].reg = &registry;
+        devices[i].context = &d;
+    }
+    if (c.devices) {
+        host_pool.name = "TAPE_Host";
+        host_pool.pinned = true;
+        host_pool.limit_bytes = UINT64_MAX;
+        buffer_type_init(host_type, &devices[0], &host_pool);
+    }
+    return &registry;
+}
+
+}  // namespace td

@@ -1,0 +1,248 @@
+#include "platform_linux.h"
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <link.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace td::platform {
+
+// --- time --------------------------------------------------------------------------------------------------------
+
+static uint64_t read_clock(clockid_t clock) {
+    timespec t;
+    clock_gettime(clock, &t);
+    return uint64_t(t.tv_sec) * 1000000000ull + uint64_t(t.tv_nsec);
+}
+
+uint64_t mono_ns() { return read_clock(CLOCK_MONOTONIC); }
+uint64_t wall_ns() { return read_clock(CLOCK_REALTIME); }
+
+void sleep_ns(uint64_t ns) {
+    timespec left = {time_t(ns / 1000000000u), long(ns % 1000000000u)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+// --- loaded libraries --------------------------------------------------------------------------------------------
+
+namespace {
+
+struct search {
+    const char * symbol;
+    const void * self;      // base of this library, never an answer
+    void ** handles;
+    int limit;
+    int found;
+};
+
+// Takes over the reference of `handle`, or drops it.
+void consider(search & s, void * handle) {
+    if (!handle) {
+        return;
+    }
+    void * at = dlsym(handle, s.symbol);
+    bool fits = at && s.found < s.limit && object_of(at) != s.self;
+    for (int i = 0; fits && i < s.found; i++) {
+        fits = s.handles[i] != handle;
+    }
+    if (fits) {
+        s.handles[s.found++] = handle;
+    } else {
+        dlclose(handle);
+    }
+}
+
+int consider_object(dl_phdr_info * info, size_t, void * data) {
+    auto & s = *static_cast<search *>(data);
+    if (info->dlpi_name && info->dlpi_name[0]) {
+        consider(s, dlopen(info->dlpi_name, RTLD_NOLOAD | RTLD_LAZY));
+    }
+    return s.found >= s.limit;
+}
+
+}  // namespace
+
+const void * object_of(const void * address) {
+    Dl_info info;
+    return address && dladdr(const_cast<void *>(address), &info) ? info.dli_fbase : nullptr;
+}
+
+int objects_with(const char * symbol, const void * near, void ** handles, int limit) {
+    search s = {symbol, object_of(reinterpret_cast<const void *>(&objects_with)), handles, limit, 0};
+    Dl_info info;
+    if (near && dladdr(const_cast<void *>(near), &info) && info.dli_fbase != s.self && info.dli_fname) {
+        consider(s, dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY));
+    }
+    consider(s, dlopen(nullptr, RTLD_LAZY));   // an executable that exports, RTLD_GLOBAL, LD_PRELOAD
+    dl_iterate_phdr(consider_object, &s);
+    return s.found;
+}
+
+void * symbol_in(void * object, const char * name) { return dlsym(object, name); }
+
+// --- waiting on a word -------------------------------------------------------------------------------------------
+
+static_assert(sizeof(std::atomic<uint32_t>) == 4, "");
+
+void wait_while(const std::atomic<uint32_t> & word, uint32_t value) {
+    while (word.load(std::memory_order_acquire) == value) {
+        syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+    }
+}
+
+void wake_all(std::atomic<uint32_t> & word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// --- threads -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct thread_body {
+    void (*body)(void *);
+    void * argument;
+    char name[16];
+};
+
+void * thread_main(void * data) {
+    thread_body b = *static_cast<thread_body *>(data);
+    free(data);
+    pthread_setname_np(pthread_self(), b.name);
+    b.body(b.argument);
+    return nullptr;
+}
+
+}  // namespace
+
+bool thread_start(thread & t, void (*body)(void *), void * argument, const char * name) {
+    auto * b = static_cast<thread_body *>(malloc(sizeof(thread_body)));
+    if (!b) {
+        return false;
+    }
+    b->body = body;
+    b->argument = argument;
+    snprintf(b->name, sizeof b->name, "%s", name);
+    sigset_t all, before;   // the engine's handlers run on the engine's threads
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t id;
+    t.started = pthread_create(&id, nullptr, thread_main, b) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (t.started) {
+        t.id = id;
+    } else {
+        free(b);
+    }
+    return t.started;
+}
+
+void thread_join(thread & t) {
+    if (t.started) {
+        pthread_join(t.id, nullptr);
+        t.started = false;
+    }
+}
+
+void thread_detach(thread & t) {
+    if (t.started) {
+        pthread_detach(t.id);
+        t.started = false;
+    }
+}
+
+// --- process -----------------------------------------------------------------------------------------------------
+
+uint32_t process_id() { return uint32_t(getpid()); }
+
+void at_fork(void (*before)(), void (*parent)(), void (*child)()) { pthread_atfork(before, parent, child); }
+
+void at_exit(void (*handler)()) { atexit(handler); }
+
+// --- files and mappings ------------------------------------------------------------------------------------------
+
+namespace {
+
+// Growing a file past RLIMIT_FSIZE raises SIGXFSZ, which kills by default. It is directed at the thread that asked:
+// keep it blocked meanwhile and swallow it.
+class no_sigxfsz {
+  public:
+    no_sigxfsz() {
+        sigset_t pending;
+        sigpending(&pending);
+        was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+        sigemptyset(&set_);
+        sigaddset(&set_, SIGXFSZ);
+        pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    }
+    ~no_sigxfsz() {
+        const int error = errno;
+        const timespec now = {0, 0};
+        while (!was_pending_ && sigtimedwait(&set_, nullptr, &now) > 0) {
+        }
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        errno = error;
+    }
+    no_sigxfsz(const no_sigxfsz &) = delete;
+    no_sigxfsz & operator=(const no_sigxfsz &) = delete;
+
+  private:
+    sigset_t set_, before_;
+    bool was_pending_;
+};
+
+}  // namespace
+
+int file_create(const char * path) { return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); }
+
+bool file_reserve(int fd, uint64_t offset, uint64_t bytes) {
+    no_sigxfsz guard;
+    int error;
+    do {
+        error = posix_fallocate(fd, off_t(offset), off_t(bytes));
+    } while (error == EINTR);
+    errno = error;
+    return error == 0;
+}
+
+void * file_map(int fd, uint64_t offset, uint64_t bytes) {
+    void * at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t(offset));
+    return at == MAP_FAILED ? nullptr : at;
+}
+
+void unmap(void * at, uint64_t bytes) { munmap(at, bytes); }
+
+bool file_append(int fd, const void * data, size_t bytes) {
+    no_sigxfsz guard;
+    const char * at = static_cast<const char *>(data);
+    while (bytes > 0) {
+        const ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        at += n;
+        bytes -= size_t(n);
+    }
+    return true;
+}
+
+bool file_truncate(int fd, uint64_t bytes) { return ftruncate(fd, off_t(bytes)) == 0; }
+
+void file_close(int fd) { close(fd); }
+
+}  // namespace td::platform

@@ -1,0 +1,58 @@
+// A private copy of a graph as it stands when it is enqueued: the host may rebuild its tensors while the command waits.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ggml_abi.h"
+
+namespace td {
+
+class snapshot {
+  public:
+    ggml_cgraph * graph() { return &graph_; }
+
+  private:
+    friend class snapshot_pool;
+    struct aligned_free {
+        void operator()(ggml_tensor * p) const;
+    };
+    static constexpr uint32_t NOWHERE = UINT32_MAX;
+    struct links {   // where the host's tensor pointed when it was copied, and which copy that is
+        const ggml_tensor * src[GGML_MAX_SRC];
+        const ggml_tensor * view_src;
+        uint32_t src_index[GGML_MAX_SRC];
+        uint32_t view_index;
+    };
+
+    bool build(const ggml_cgraph & g);
+    bool refresh(const ggml_cgraph & g);   // same nodes and links as before: copies contents only. False = differs
+    void connect();
+    void copy_use_counts(const ggml_cgraph & g);
+    uint32_t hash_slot(const ggml_tensor * t) const;
+    uint32_t index_of(const ggml_tensor * original) const;
+
+    std::vector<const ggml_tensor *> originals_;   // nodes first, in graph order, then what they refer to
+    std::vector<links> links_;
+    std::vector<uint32_t> lookup_;                 // open hash of originals_: index + 1
+    std::unique_ptr<ggml_tensor[], aligned_free> copies_;
+    std::vector<ggml_tensor *> nodes_;
+    std::vector<ggml_tensor *> keys_;
+    std::vector<uint32_t> used_;
+    std::vector<int32_t> use_counts_;
+    ggml_cgraph graph_ = {};
+};
+
+// Snapshots of one queue; what a finished command gives back is used again. Not thread-safe by itself: take on the
+// issuing thread, return through the shared pointer on any.
+class snapshot_pool {
+  public:
+    // Null = out of memory.
+    std::shared_ptr<snapshot> take(const ggml_cgraph & g);
+
+  private:
+    static constexpr size_t KEEP = 8;
+    std::vector<std::shared_ptr<snapshot>> kept_;   // newest use last
+};
+
+}  // namespace td
