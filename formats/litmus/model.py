@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..errors import UsageError
 from ..tape import Tape
 from .build import build
+from .header import make_scene
 from .lines import File
-from .scene import make_scene
 from .verdicts import Verdict, parse_verdicts
 
 __all__ = ["VARIANTS", "Litmus"]
@@ -40,7 +40,7 @@ class Litmus:
     def __init__(self, file: File) -> None:
         self.name = file.name
         self.notes = dict(file.notes)
-        self.has_variants = any(x.sign for x in (*file.rows, *file.edges))
+        self.has_variants = any(r.sign for r in file.rows) or any(e.sign for e in file.edges)
         scene = make_scene(file)
         self._built = {"buggy": build(file, scene, "buggy")}
         self._built["fixed"] = build(file, scene, "fixed") if self.has_variants else self._built["buggy"]

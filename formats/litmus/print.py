@@ -112,22 +112,29 @@ class _Printer:
         if m.processes != (Process(0),):
             for p in m.processes:
                 opts = [
-                    ("complete", "yes" if p.complete else "no", "yes"), ("records", p.records, 0),
-                    ("lost", p.lost, 0), ("wall_offset", p.wall_offset_ns, None),
-                ]  # fmt: skip
+                    ("complete", "yes" if p.complete else "no", "yes"),
+                    ("records", p.records, 0),
+                    ("lost", p.lost, 0),
+                    ("wall_offset", p.wall_offset_ns, None),
+                ]
                 self.out.append(f"process {p.process}{_options(opts)}")
         for word, d in zip(self.devices, self.tables["devices"], strict=True):
             opts = [
-                *self._name(word, d), ("profile", _word(d["profile"]), "strict"), ("process", d["process"], 0),
-            ]  # fmt: skip
+                *self._name(word, d),
+                ("profile", _word(d["profile"]), "strict"),
+                ("process", d["process"], 0),
+            ]
             self.out.append(f"device {word} {d['kind']}{_options(opts)}")
         for word, q in zip(self.queues, self.tables["queues"], strict=True):
             kind = q["kind"]
             opts = [
-                *self._name(word, q), ("kind", kind, "host_thread" if kind == "host_thread" else "queue"),
-                ("order", "in" if q["in_order"] else "out", "in"), ("process", q["process"], 0),
-                ("clock", _word(q["clock"]), "host"), ("clock_error", q["clock_error_ns"], None),
-            ]  # fmt: skip
+                *self._name(word, q),
+                ("kind", kind, "host_thread" if kind == "host_thread" else "queue"),
+                ("order", "in" if q["in_order"] else "out", "in"),
+                ("process", q["process"], 0),
+                ("clock", _word(q["clock"]), "host"),
+                ("clock_error", q["clock_error_ns"], None),
+            ]
             head = "host" if kind == "host_thread" else "queue"
             self.out.append(f"{head} {word} {_ref(self.devices, q['device'])}{_options(opts)}")
         for c in m.coverage:
@@ -306,7 +313,7 @@ class _Printer:
         elif op["access_set"] and self.sets_inline:
             reads, writes = self._cells(self.access_sets[op["access_set"]])
             default["access_set"] = op["access_set"]
-        if op["kind"] in ("wait", "wait_any") and op["sync_of"] is None:
+        if op["kind"] == "wait" and op["sync_of"] is None:
             default["wait_state"] = "contract"
         if self.lists_inline and op["list"] is not None and default["list"] is None:
             extras.append("units=" + ",".join(map(str, self.units[op["list"]])))
