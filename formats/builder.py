@@ -66,7 +66,9 @@ class TapeBuilder:
         key = TABLES[table].key
         assert key is not None
         rows = self._rows[table]
-        value: int = columns.pop(key, None) if columns.get(key) is not None else (rows[-1][key] + 1 if rows else 0)
+        value: int = (
+            columns.pop(key, None) if columns.get(key) is not None else (rows[-1][key] + 1 if rows else 0)
+        )
         self.add(table, **{key: value}, **{k: v for k, v in columns.items() if k != key})
         return value
 
@@ -124,9 +126,7 @@ class TapeBuilder:
         """Return the tape. Tables without rows are left out unless every tape has them."""
         from .schema import REQUIRED
 
-        tables = {
-            n: table_from_rows(n, rows) for n, rows in self._rows.items() if rows or n in REQUIRED
-        }
+        tables = {n: table_from_rows(n, rows) for n, rows in self._rows.items() if rows or n in REQUIRED}
         return Tape(manifest or Manifest(), tables, name=name)
 
 

@@ -31,7 +31,7 @@ def load_tape(path: str | Path, *, validate: bool = True) -> Tape:
         It is missing, no tape, damaged, or (`InvalidTape`) breaks an invariant.
     """
     path = Path(path)
-    if path.suffix == ".litmus":
+    if path.suffix.startswith(".litmus"):  # also NAME.litmus:fixed and NAME.litmus+
         from .litmus import load
 
         tape: Tape = load(path)

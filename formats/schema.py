@@ -35,7 +35,7 @@ FORMAT_WRITE = 0
 FORMAT_READ = 0
 """Lowest reader version that understands the tape. A reader that does not know it refuses."""
 
-# --- vocabularies ---------------------------------------------------------------------------------------------
+# --- vocabularies ---
 
 DEVICE_KINDS = ("host", "gpu", "igpu", "accel", "nic", "test", "meta", "other")
 QUEUE_KINDS = ("host_thread", "queue", "nic", "default")
@@ -158,7 +158,11 @@ QUEUES = Table(
         _id("queue", "queue id, 0 .. rows-1"),
         _id("device", "device whose queue it is; host threads belong to the host device of their process"),
         _name("name", "name"),
-        enum("kind", QUEUE_KINDS, "`default`: a legacy default stream, ordered with every other queue of its device"),
+        enum(
+            "kind",
+            QUEUE_KINDS,
+            "`default`: a legacy default stream, ordered with every other queue of its device",
+        ),
         Column("in_order", pa.bool_(), "false: only the rows of `edges` order its ops"),
         _name("clock", "clock of start and duration: `host` or a device clock's name"),
         _int("clock_error_ns", "bound on the error when mapped to the host clock", "ns", nullable=True),
@@ -189,12 +193,25 @@ BUFFERS = Table(
         _name("name", "name"),
         _int("bytes", "size; null = unknown", "bytes", nullable=True),
         enum("kind", BUFFER_KINDS, "kind of memory"),
-        _id("parent", "buffer this one is a range of (a sub-allocation, or one generation of it); lower id", nullable=True),
+        _id(
+            "parent",
+            "buffer this one is a range of (a sub-allocation, or one generation of it); lower id",
+            nullable=True,
+        ),
         _int("parent_offset", "where in the parent it begins", "bytes", nullable=True),
         _id("generation", "0 for the first use of that range, then counted up"),
-        _id("alloc_op", "op that begins the generation; null = lived before the recording", pa.int64(), nullable=True),
+        _id(
+            "alloc_op",
+            "op that begins the generation; null = lived before the recording",
+            pa.int64(),
+            nullable=True,
+        ),
         _id("free_op", "op that ends it; null = still alive at the end", pa.int64(), nullable=True),
-        _id("shared_key", "root buffers with one key are one memory, seen from several devices or processes", nullable=True),
+        _id(
+            "shared_key",
+            "root buffers with one key are one memory, seen from several devices or processes",
+            nullable=True,
+        ),
     ),
     key="buffer",
     refs=(("device", "devices"), ("parent", "buffers"), ("alloc_op", "ops"), ("free_op", "ops")),
@@ -210,13 +227,22 @@ ACCESSES = Table(
         _int("bytes", "length", "bytes"),
         _int("offset_per_arg", "added to `offset` times the op's `arg`", "bytes"),
         _int("bytes_per_arg", "added to `bytes` times the op's `arg`", "bytes"),
-        _int("unit_bytes", "if set: the access repeats at `offset + unit * unit_bytes` for each unit of the op's `list`", "bytes", nullable=True),
-        enum("mode", ACCESS_MODES, "read, write, update (new = f(op, old)), may_write (scatter), reduce (commutative)"),
+        _int(
+            "unit_bytes",
+            "if set: the access repeats at `offset + unit * unit_bytes` for each unit of the op's `list`",
+            "bytes",
+            nullable=True,
+        ),
+        enum(
+            "mode",
+            ACCESS_MODES,
+            "read, write, update (new = f(op, old)), may_write (scatter), reduce (commutative)",
+        ),
         _ORIGIN,
         _name("name", "tensor name", nullable=True),
     ),
     refs=(("buffer", "buffers"),),
-)  # fmt: skip
+)
 OPS = Table(
     "ops",
     "The recording: one row per operation, in issue order.",
@@ -227,12 +253,27 @@ OPS = Table(
         _name("label", "row label of a litmus file", nullable=True),
         _id("queue", "queue that executes it"),
         _id("issuer", "host-thread queue that issued it; null = not seen", nullable=True),
-        _id("parent", "op it is part of (graph launch -> kernels, split -> nodes, meta op -> ranks)", pa.int64(), nullable=True),
+        _id(
+            "parent",
+            "op it is part of (graph launch -> kernels, split -> nodes, meta op -> ranks)",
+            pa.int64(),
+            nullable=True,
+        ),
         _id("sync", "event, semaphore, collective or destroyed object", nullable=True),
         _int("value", "timeline value of a semaphore signal or wait; null = binary", nullable=True),
         _id("sync_of", "for a wait: the record op it waits for, when observed", pa.int64(), nullable=True),
-        enum("wait_state", WAIT_STATES, "for a wait whose `sync_of` is null: how it finds its record; null elsewhere", nullable=True),
-        enum("target_kind", SYNC_TARGETS, "for `sync`: what the host thread waits for; null elsewhere", nullable=True),
+        enum(
+            "wait_state",
+            WAIT_STATES,
+            "for a wait whose `sync_of` is null: how it finds its record; null elsewhere",
+            nullable=True,
+        ),
+        enum(
+            "target_kind",
+            SYNC_TARGETS,
+            "for `sync`: what the host thread waits for; null elsewhere",
+            nullable=True,
+        ),
         _id("target", "for `sync`: queue id or device id; for `alloc`, `free`: buffer id", nullable=True),
         _id("access_set", "what it touches: null = UNKNOWN, 0 = nothing", nullable=True),
         _int("arg", "what a growing access set is multiplied with (a position, in tokens)", nullable=True),
@@ -247,9 +288,13 @@ OPS = Table(
     ),
     key="op",
     refs=(
-        ("queue", "queues"), ("issuer", "queues"), ("parent", "ops"), ("sync", "syncs"), ("sync_of", "ops"),
+        ("queue", "queues"),
+        ("issuer", "queues"),
+        ("parent", "ops"),
+        ("sync", "syncs"),
+        ("sync_of", "ops"),
     ),
-)  # fmt: skip
+)
 EDGES = Table(
     "edges",
     "Happens-before that no queue, event or sync says.",
@@ -267,7 +312,7 @@ LISTS = Table(
     (_id("list", "list id, from 0; rows of one list are adjacent"), _int("unit", "unit index, or sync id")),
 )
 
-# --- filled by later recorders; specified now so that a tape need not change -----------------------------------
+# --- filled by later recorders; specified now so that a tape need not change ---
 
 GRAPHS = Table(
     "graphs",
@@ -282,12 +327,17 @@ GRAPHS = Table(
         _id("n_copies", "copies of split inputs (pipeline parallelism)", nullable=True),
         Column("op_offload", pa.bool_(), "whether the scheduler may offload", nullable=True),
         Column("backend_order", pa.list_(pa.int32()), "device ids in the scheduler's order", nullable=True),
-        Column("input_order", pa.list_(pa.int32()), "node indices in the order the host wrote the inputs", nullable=True),
+        Column(
+            "input_order",
+            pa.list_(pa.int32()),
+            "node indices in the order the host wrote the inputs",
+            nullable=True,
+        ),
         _id("first_op", "first op that executed it", pa.int64(), nullable=True),
     ),
     key="graph",
     refs=(("first_op", "ops"),),
-)  # fmt: skip
+)
 NODES = Table(
     "nodes",
     "Nodes and leafs of a graph.",
@@ -311,7 +361,7 @@ NODES = Table(
         Column("is_output", pa.bool_(), "read by the host afterwards"),
     ),
     refs=(("graph", "graphs"), ("user_backend", "devices")),
-)  # fmt: skip
+)
 REQUESTS = Table(
     "requests",
     "Requests of a request scheduler, renumbered; no text, no token values.",

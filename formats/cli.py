@@ -1,0 +1,141 @@
+"""The command line: a static table of commands, imported when they are called.
+
+This is the one file that names modules of all three packages, as strings. `main` turns every error of
+`formats.errors` into a message and its exit code, so a command simply raises.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from .errors import TapedelayError, UsageError
+
+__all__ = ["COMMANDS", "Entry", "cli", "main"]
+
+
+class Entry(NamedTuple):
+    """Where a command lies and what it does."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "record": Entry("tapedelay.recorder.command", "record", "Run a program and record its schedule."),
+    "check": Entry(
+        "tapedelay.replayer.check.command", "check", "Name the races and lifetime faults of a tape."
+    ),
+    "info": Entry("tapedelay.formats.commands.info", "info", "Show, dump or validate a tape."),
+    "export": Entry("tapedelay.formats.commands.export", "export", "Write a tape in another form."),
+    "pack": Entry("tapedelay.formats.commands.pack", "pack", "Put a tape into one file."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("tapedelay")
+    except PackageNotFoundError:
+        found = "of a source tree"
+    click.echo(f"tapedelay {found}")
+    ctx.exit()
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def cli() -> None:
+    """Record the schedule of an inference engine, and name its races.
+
+    \b
+    Exit codes: 0 clean, 1 found, 2 usage, 3 bad input, 4 cannot judge, 5 infrastructure.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    words = list(arguments)
+    ours = words[: words.index("--")] if "--" in words else words
+    as_json = "--json" in ours
+    try:
+        result = cli.main(args=words, prog_name="tapedelay", standalone_mode=False)
+        code = result if type(result) is int else 0
+        sys.stdout.flush()
+        return code
+    except TapedelayError as e:
+        return _report(e, as_json)
+    except click.ClickException as e:
+        if as_json:
+            return _report(UsageError(e.format_message(), next_step="tapedelay --help"), True)
+        e.show()
+        return UsageError.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # the reader of our output left: not an error of ours, and no output is possible any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as e:
+        if os.environ.get("TAPEDELAY_DEBUG"):
+            raise
+        return _report(
+            TapedelayError(
+                f"internal error: {type(e).__name__}: {e}",
+                next_step="please report it, with what TAPEDELAY_DEBUG=1 prints",
+            ),
+            as_json,
+        )
+
+
+def _report(error: TapedelayError, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps(error.as_dict(), indent=1, ensure_ascii=True))
+    else:
+        click.echo(f"error: {error.text()}", err=True)
+    return error.exit_code
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    """Entry point of the ``tapedelay`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names in a tape may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))

@@ -1,0 +1,1 @@
+"""Commands that need nothing but tapes, one module each."""

@@ -1,0 +1,140 @@
+"""``tapedelay info``: what a tape holds; every row as text; whether it keeps the specification."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import UsageError
+from .common import json_option, print_json, printable, quoted, say_next
+
+if TYPE_CHECKING:
+    from ..tape import Tape
+
+__all__ = ["info"]
+
+_LIST_MAX = 12
+
+
+@click.command()
+@click.argument("tape", type=click.Path(path_type=Path))
+@click.option("--dump", is_flag=True, help="Print every row of every table, one per line.")
+@click.option("--no-times", is_flag=True, help="With --dump: leave out times, so that two runs compare.")
+@click.option("--validate", "validate_", is_flag=True, help="Check every invariant of the specification.")
+@json_option
+def info(tape: Path, dump: bool, no_times: bool, validate_: bool, as_json: bool) -> int:
+    """Show what TAPE holds, in one screen. TAPE is a directory, a zip file or a litmus file."""
+    if dump and validate_:
+        raise UsageError("--dump and --validate", expected="one of them", next_step="run the command twice")
+    if no_times and not dump:
+        raise UsageError("--no-times without --dump", next_step="add --dump")
+    from ..load import load_tape
+
+    loaded = load_tape(tape, validate=False)
+    if dump:
+        return _dump(loaded, times=not no_times, as_json=as_json)
+    if validate_:
+        return _validate(loaded, tape, as_json=as_json)
+    from ..summary import summarise
+
+    facts = summarise(loaded)
+    if as_json:
+        print_json(facts)
+    else:
+        for line in _screen(facts):
+            click.echo(printable(line))
+        say_next(f"tapedelay check {quoted(tape)}")
+    return 0
+
+
+def _dump(tape: Tape, *, times: bool, as_json: bool) -> int:
+    import json
+
+    from ..dump import dump_lines, dump_rows
+
+    out = sys.stdout  # not echo: that flushes every line
+    if as_json:  # one object per line: a tape may be larger than memory
+        for table, row, values in dump_rows(tape, times=times):
+            plain = {k: v.hex() if isinstance(v, bytes) else v for k, v in values.items()}
+            out.write(json.dumps({"table": table, "row": row, "values": plain}) + "\n")
+    else:
+        for line in dump_lines(tape, times=times):
+            out.write(line + "\n")
+    return 0
+
+
+def _validate(tape: Tape, path: Path, *, as_json: bool) -> int:
+    from ..errors import InvalidTape
+    from ..validate import RULES, validate
+
+    violations = validate(tape)
+    if as_json:
+        print_json(
+            {
+                "tape": tape.name,
+                "valid": not violations,
+                "rules": len(RULES),
+                "violations": [
+                    {"code": v.code, "table": v.table, "row": v.row, "message": v.message} for v in violations
+                ],
+            }
+        )
+    elif violations:
+        for v in violations:
+            click.echo(printable(v.text()))
+        click.echo(f"{tape.name}: {len(violations)} violations of the specification", err=True)
+    else:
+        click.echo(f"{tape.name}: valid, {len(RULES)} rules hold")
+        say_next(f"tapedelay check {quoted(path)}")
+    return InvalidTape.exit_code if violations else 0
+
+
+def _screen(f: dict[str, Any]) -> list[str]:
+    engine = " ".join(str(v) for v in f["engine"].values() if isinstance(v, str | int)) or "not known"
+    state = "complete" if f["complete"] else "NOT complete"
+    lines = [
+        f"{f['tape']}: {state}, {f['lost']:,} records lost, format {f['format_write']}"
+        + (", read-only" if f["read_only"] else ""),
+        f"engine     {engine}",
+    ]
+    if f["switches"]:
+        lines.append("switches   " + ", ".join(f"{k} {v}" for k, v in sorted(f["switches"].items())))
+    span = "not seen" if f["span_ns"] is None else _span(f["span_ns"])
+    steps = "" if f["steps"] is None else f", {f['steps']:,} steps"
+    lines.append(f"span       {span}{steps}, {f['processes']} process{'es' if f['processes'] > 1 else ''}")
+    for head, rows in (("devices", f["devices"]), ("queues", f["queues"])):
+        for i, row in enumerate(rows[:_LIST_MAX]):
+            lines.append(f"{head if i == 0 else '':11}{_device(row) if head == 'devices' else _queue(row)}")
+        if len(rows) > _LIST_MAX:
+            lines.append(f"{'':11}and {len(rows) - _LIST_MAX} more")
+    kinds = ", ".join(f"{k} {n:,}" for k, n in f["ops_by_kind"].items())
+    lines.append(f"ops        {f['ops']:,}" + (f": {kinds}" if kinds else ""))
+    others = ", ".join(
+        f"{t} {n:,}" for t, n in f["tables"].items() if n and t not in ("ops", "devices", "queues")
+    )
+    lines.append(f"tables     {others or 'nothing else'}")
+    lines.append(
+        f"unknown    {f['unresolved']:,} unresolved waits, {f['unknown_accesses']:,} ops with unknown accesses"
+    )
+    lines += [f"note       {n}" for n in f["notes"]]
+    return lines
+
+
+def _device(d: dict[str, Any]) -> str:
+    return f"{d['device']} {d['name']} ({d['kind']}, profile {d['profile']})"
+
+
+def _queue(q: dict[str, Any]) -> str:
+    gaps = [f"{k} {v}" for k, v in q["coverage"].items() if v != "full"]
+    seen = ", ".join(gaps) if gaps else "all seen"
+    return f"{q['queue']} {q['name']} ({q['kind']} of device {q['device']}): {q['ops']:,} ops; {seen}"
+
+
+def _span(ns: int) -> str:
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
+        if ns >= size:
+            return f"{ns / size:.3f} {unit}"
+    return f"{ns} ns"

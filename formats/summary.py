@@ -1,0 +1,75 @@
+"""What a tape holds, as data: the content of ``tapedelay info``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from .columns import Columns
+from .tape import Tape
+
+__all__ = ["summarise"]
+
+
+def summarise(tape: Tape) -> dict[str, Any]:
+    """Return counts and facts of a tape; every value is plain JSON."""
+    m = tape.manifest
+    ops = Columns(tape.table("ops"))
+    kinds = _counts(tape, "ops", "kind")
+    starts = ops.ints("issue_ns")[ops.valid("issue_ns")] if ops.rows else np.zeros(0, np.int64)
+    steps = ops.ints("step")[ops.valid("step")] if ops.rows else np.zeros(0, np.int64)
+    states = ops.words("wait_state")
+    per_queue = (
+        np.bincount(np.clip(ops.ints("queue"), 0, None), minlength=0) if ops.rows else np.zeros(0, np.int64)
+    )
+    queues = []
+    for i, q in enumerate(tape.table("queues").to_pylist()):
+        c = tape.coverage(q["queue"])
+        queues.append(
+            {
+                "queue": q["queue"],
+                "name": q["name"],
+                "kind": q["kind"],
+                "device": q["device"],
+                "ops": int(per_queue[i]) if i < len(per_queue) else 0,
+                "coverage": {
+                    "accesses": c.accesses,
+                    "host_accesses": c.host_accesses,
+                    "waits": c.waits,
+                    "times": c.times,
+                },
+            }
+        )
+    return {
+        "tape": tape.name,
+        "format_write": m.format_write,
+        "format_read": m.format_read,
+        "read_only": tape.read_only,
+        "created_by": m.created_by,
+        "engine": m.engine,
+        "switches": m.switches,
+        "complete": m.complete,
+        "lost": m.lost,
+        "processes": len(m.processes),
+        "devices": [
+            {k: d[k] for k in ("device", "name", "kind", "profile", "process")}
+            for d in tape.table("devices").to_pylist()
+        ],
+        "queues": queues,
+        "ops": ops.rows,
+        "ops_by_kind": kinds,
+        "steps": len(np.unique(steps)) if len(steps) else None,
+        "span_ns": int(starts.max() - starts.min()) if len(starts) else None,
+        "unresolved": int(states.isin(("unresolved",)).sum()),
+        "unknown_accesses": int((~ops.valid("access_set")).sum()),
+        "tables": {n: tape.table(n).num_rows for n in tape.present},
+        "notes": [*tape.remarks, *m.notes],
+    }
+
+
+def _counts(tape: Tape, table: str, column: str) -> dict[str, int]:
+    counts = pc.value_counts(tape.table(table).column(column).cast("string")).to_pylist()
+    pairs = sorted(((c["values"], c["counts"]) for c in counts), key=lambda p: (-p[1], p[0]))
+    return dict(pairs)
