@@ -31,8 +31,13 @@ struct spool_header {          // offset 0 of STEM.rec
 static_assert(sizeof(spool_header) == 64, "");
 enum : uint32_t { HDR_ENDED = 1, HDR_FAILED = 2 };   // ended cleanly; recording stopped early (disk, limits)
 
-// Slots are handed out in chunks per thread: a slot whose commit word does not fit is a hole, not an error.
-// Issue order of a process = order of (issue_ns, slot).
+// Slots are handed out in chunks per thread: a slot whose commit word does not fit is a hole, not an error (a call
+// that was declined leaves one too). Issue order of a process = order of (issue_ns, slot).
+// A blocking call is committed when it is issued and gets its end_ns when it returns: end_ns 0 in a call that has
+// one means that it had not returned when the process ended (a deadlock, a kill).
+// A forked child writes its own pair of files, made at its first record; its STEM.def starts with a copy of the
+// parent's definitions, so ids of both mean the same objects up to the fork. D_PROCESS stands there once.
+// THREADs that only write K_EXEC are workers of the plugin, not host threads of the engine.
 struct record {
     uint64_t issue_ns;         // CLOCK_MONOTONIC when the host called
     uint64_t end_ns;           // when the call returned, for calls that block or work on the host; else 0
@@ -52,6 +57,7 @@ static_assert(offsetof(record, commit) == 60, "");
 enum kind_t : uint8_t {
     K_NONE = 0,
     K_COMPUTE,        // a = graph uid (0 = none), b = ordinal of the call on this queue, d = SET id, e = nodes
+                      // F_META: d = NONE, the accesses are its children's
     K_COPY,           // buffer or async copy: d/e = source/destination buffer (NONE = anonymous), a/b = offsets, c = bytes
     K_SET,            // host memory -> tensor: as K_COPY (d = NONE unless the pointer lies in a known buffer)
     K_GET,            // tensor -> host memory: as K_COPY
@@ -75,6 +81,7 @@ enum : uint8_t {
     F_FAILED   = 4,   // the call returned an error or declined: nothing happened on the device
     F_META     = 8,   // call on a meta device; its simple backends' records follow with F_CHILD
     F_CHILD    = 16,  // issued by a meta device's call (the newest F_META record of the same thread)
+    F_SPAN     = 32,  // strided copy (2d, or a tensor with gaps): `bytes` is the hull, over-approximated
 };
 
 // Definitions. str = u32 length + bytes (UTF-8, may be cut); all ids count from 0 in order of definition.
@@ -83,7 +90,8 @@ enum def_t : uint32_t {
     D_THREAD,         // u32 ordinal
     D_DEVICE,         // u32 id, u32 type (ggml_backend_dev_type), u32 is_test, u32 caps bits (1 async, 2 events, 4 host_buffer), str name, str description, str reg, str profile
     D_QUEUE,          // u32 id, u32 device, u32 async (has synchronize, or is a test device), str name
-    D_BUFFER,         // u32 id, u32 device, u32 flags (1 host, 2 weights usage, 4 seen late: allocated before the recorder), u64 bytes, u64 base, str buffer type name
+                      // An id that comes again replaces the earlier frame (weights usage is known after allocation only).
+    D_BUFFER,         // u32 id, u32 device (NONE = none), u32 flags (1 host, 2 weights usage, 4 seen late: allocated before the recorder), u64 bytes, u64 base, str buffer type name
     D_EVENT,          // u32 id, u32 device
     D_NAME,           // u32 id, str
     D_SET,            // u32 id, u32 n, then n x access
@@ -96,7 +104,7 @@ struct access {
     uint64_t offset;      // bytes from the buffer's base
     uint64_t bytes;
     uint8_t  mode;        // 0 read, 1 write, 2 update, 3 may_write, 4 reduce
-    uint8_t  flags;       // 1 = leaf flagged INPUT by the engine, 2 = leaf, 4 = over-approximated span of a strided view
+    uint8_t  flags;       // 1 = leaf flagged INPUT by the engine, 2 = leaf, 4 = over-approximated: span of a strided view, or rows picked by index
     uint16_t reserved;
     uint32_t node;        // index of the node in the graph
 };

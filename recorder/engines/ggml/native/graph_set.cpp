@@ -1,0 +1,316 @@
+#include "graph_set.hpp"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "host.h"
+#include "wrap.hpp"
+
+namespace td {
+
+namespace {
+
+enum op_class : uint8_t { UNKNOWN, SKIP, PLAIN, SCATTER, COPY, INTO, GATHER };
+enum mode_t : uint8_t { READ, WRITE, UPDATE, MAY_WRITE };
+enum : uint8_t { INPUT = 1, LEAF = 2, OVER = 4 };
+
+// Numbers of ops moved between builds: told apart by name, once per number.
+op_class class_of(int op) {
+    static std::atomic<uint8_t> known[512];
+    if (op < 0 || op >= 512) return PLAIN;
+    uint8_t c = known[op].load(std::memory_order_relaxed);
+    if (c) return static_cast<op_class>(c);
+    const char * text = host.ggml_op_name(op);
+    std::string n = text ? text : "";
+    op_class r = PLAIN;
+    if (n == "NONE" || n == "VIEW" || n == "RESHAPE" || n == "PERMUTE" || n == "TRANSPOSE") r = SKIP;
+    else if (n == "SET_ROWS") r = SCATTER;
+    else if (n == "CPY") r = COPY;
+    else if (n == "SET" || n == "ACC") r = INTO;
+    else if (n == "GET_ROWS" || n == "MUL_MAT_ID") r = GATHER;
+    known[op].store(r, std::memory_order_relaxed);
+    return r;
+}
+
+struct type_size { uint64_t bytes; int64_t block; };
+
+type_size size_of(int type) {
+    static auto bytes = reinterpret_cast<size_t (*)(int)>(host_symbol("ggml_type_size"));
+    static auto block = reinterpret_cast<int64_t (*)(int)>(host_symbol("ggml_blck_size"));
+    if (!bytes || !block) return {0, 1};
+    return {bytes(type), block(type)};
+}
+
+struct mixer {
+    uint64_t a = 0x9ae16a3b2f90404full, b = 0xc3a5c85c97cb3127ull;
+    void add(uint64_t x, uint64_t y) {
+        a = (a ^ x) * 0x9fb21c651e98df25ull; a ^= a >> 29;
+        b = (b ^ y) * 0xd6e8feb86659fd93ull; b ^= b >> 31;
+    }
+};
+
+struct key128 {
+    uint64_t a, b;
+    bool operator==(const key128 & o) const { return a == o.a && b == o.b; }
+};
+struct key_hash { size_t operator()(const key128 & k) const { return static_cast<size_t>(k.a ^ (k.b << 1)); } };
+
+uint64_t word(const char * p) { uint64_t w; memcpy(&w, p, 8); return w; }
+
+void mix_tensor(mixer & m, const ggml_tensor * t) {
+    m.add(reinterpret_cast<uint64_t>(t->data), reinterpret_cast<uint64_t>(tensor_buffer(t)));
+    m.add(static_cast<uint64_t>(t->ne[0]), static_cast<uint64_t>(t->ne[1]));
+    m.add(static_cast<uint64_t>(t->ne[2]), static_cast<uint64_t>(t->ne[3]));
+    m.add(t->nb[1], t->nb[2]);
+    m.add(t->nb[3], static_cast<uint64_t>(static_cast<uint32_t>(t->type)) << 32 | static_cast<uint32_t>(t->flags));
+    m.add(word(t->name), word(t->name + 8));
+}
+
+// The nodes as far as accesses depend on them.
+key128 hash_nodes(const ggml_cgraph * g) {
+    mixer m;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const ggml_tensor * t = g->nodes[i];
+        m.add(static_cast<uint64_t>(t->op), static_cast<uint64_t>(i));
+        mix_tensor(m, t);
+        for (int j = 0; j < GGML_MAX_SRC; j++) if (t->src[j]) mix_tensor(m, t->src[j]);
+    }
+    m.add(buffer_epoch.load(), static_cast<uint64_t>(g->n_nodes));
+    return {m.a, m.b};
+}
+
+// Bytes that the graph itself has written for certain, per buffer: disjoint, sorted.
+class written {
+public:
+    void clear() { for (auto & p : parts_) p.second.clear(); }
+    bool covers(uint32_t buffer, uint64_t from, uint64_t to) {
+        auto & v = of(buffer);
+        auto it = std::upper_bound(v.begin(), v.end(), from, [](uint64_t x, const range & r) { return x < r.from; });
+        return it != v.begin() && (--it)->to >= to;
+    }
+    void add(uint32_t buffer, uint64_t from, uint64_t to) {
+        auto & v = of(buffer);
+        auto lo = std::lower_bound(v.begin(), v.end(), from, [](const range & r, uint64_t x) { return r.to < x; });
+        auto hi = lo;
+        while (hi != v.end() && hi->from <= to) { from = std::min(from, hi->from); to = std::max(to, hi->to); ++hi; }
+        if (lo == hi) { v.insert(lo, {from, to}); return; }
+        *lo = {from, to};
+        v.erase(lo + 1, hi);
+    }
+private:
+    struct range { uint64_t from, to; };
+    std::vector<range> & of(uint32_t buffer) {
+        for (auto & p : parts_) if (p.first == buffer) return p.second;
+        parts_.emplace_back(buffer, std::vector<range>());
+        return parts_.back().second;
+    }
+    std::vector<std::pair<uint32_t, std::vector<range>>> parts_;
+};
+
+class walk {
+public:
+    std::vector<access> rows;
+    uint32_t first_written = NONE;
+
+    explicit walk(const ggml_cgraph * g) {
+        bool flagged = false;   // builds that have the compute flag skip nodes without it
+        for (int i = 0; i < g->n_nodes && !flagged; i++) flagged = g->nodes[i]->flags & COMPUTE;
+        seen_.assign(256, 0);
+        for (int i = 0; i < g->n_nodes; i++) {
+            const ggml_tensor * t = g->nodes[i];
+            if (flagged && !(t->flags & COMPUTE)) continue;
+            node_ = static_cast<uint32_t>(i);
+            node(t);
+        }
+    }
+
+private:
+    enum : int { COMPUTE = 16 };
+    struct span { place at; uint64_t bytes; bool gaps; };
+
+    static span span_of(const ggml_tensor * t) {
+        span s{};
+        s.bytes = tensor_span(t, s.gaps);
+        s.at = place_of(t);
+        return s;
+    }
+    static bool same(const span & a, const span & b) {
+        return a.at.buffer != NONE && a.at.buffer == b.at.buffer && a.at.offset == b.at.offset && a.bytes == b.bytes;
+    }
+
+    void node(const ggml_tensor * t) {
+        op_class c = class_of(t->op);
+        if (c == SKIP) return;
+        span out = span_of(t);
+        bool in_place = false, exposed = false;
+        for (int j = 0; j < GGML_MAX_SRC; j++) {
+            const ggml_tensor * s = t->src[j];
+            if (!s) continue;
+            if (c == COPY && j == 1) continue;   // names the destination
+            span in = span_of(s);
+            if (same(in, out)) {
+                if (c == SCATTER) continue;      // likewise
+                in_place = true;
+                exposed = exposed || !covered(in);
+                continue;
+            }
+            read(s, in, c == GATHER && j == 0);
+        }
+        if (!out.bytes) return;
+        uint32_t name = name_id(t->name);
+        if (first_written == NONE) first_written = name;
+        if (c == SCATTER) {
+            row(out, MAY_WRITE, name, leaf_flags(t) | OVER);
+            return;
+        }
+        if (c == INTO && in_place && t->src[1]) {
+            // Only src[1]'s shape inside the destination is touched: strides and offset are parameters.
+            const ggml_tensor * b = t->src[1];
+            type_size ts = size_of(b->type);
+            uint64_t bytes = ts.bytes * static_cast<uint64_t>(b->ne[0]), all = bytes;
+            for (int k = 1; k < GGML_MAX_DIMS; k++) {
+                bytes += static_cast<uint64_t>(b->ne[k] - 1) * static_cast<uint64_t>(static_cast<uint32_t>(t->op_params[k - 1]));
+                all *= static_cast<uint64_t>(b->ne[k]);
+            }
+            uint64_t offset = static_cast<uint32_t>(t->op_params[3]);
+            if (offset + bytes <= out.bytes) {
+                out.at.offset += offset;
+                out.bytes = bytes;
+                out.gaps = bytes != all;
+                exposed = !covered(out);
+            }
+        }
+        row(out, in_place && exposed ? UPDATE : WRITE, name, leaf_flags(t) | (out.gaps ? OVER : 0));
+        if (out.at.buffer != NONE && !out.gaps) written_.add(out.at.buffer, out.at.offset, out.at.offset + out.bytes);
+    }
+
+    bool covered(const span & s) { return s.at.buffer != NONE && written_.covers(s.at.buffer, s.at.offset, s.at.offset + s.bytes); }
+
+    void read(const ggml_tensor * t, const span & s, bool gather) {
+        if (s.bytes && !covered(s)) row(s, READ, name_id(t->name), leaf_flags(t) | (s.gaps || gather ? OVER : 0));
+    }
+
+    static uint8_t leaf_flags(const ggml_tensor * t) {
+        const ggml_tensor * root = t->view_src ? t->view_src : t;
+        if (root->op != GGML_OP_NONE) return 0;
+        return static_cast<uint8_t>(LEAF | (root->flags & GGML_TENSOR_FLAG_INPUT ? INPUT : 0));
+    }
+
+    void row(const span & s, mode_t mode, uint32_t name, int flags) {
+        mixer m;
+        m.add(s.at.offset, s.bytes);
+        m.add(s.at.buffer, static_cast<uint64_t>(name) << 8 | mode);
+        if (rows.size() * 2 >= seen_.size()) rehash();
+        size_t mask = seen_.size() - 1, i = m.a ^ m.b;
+        for (;; i++) {
+            uint32_t n = seen_[i & mask];
+            if (!n) break;
+            const access & r = rows[n - 1];
+            if (r.buffer == s.at.buffer && r.offset == s.at.offset && r.bytes == s.bytes && r.mode == mode && r.name == name) return;
+        }
+        rows.push_back({s.at.buffer, name, s.at.offset, s.bytes, mode, static_cast<uint8_t>(flags), 0, node_});
+        seen_[i & mask] = static_cast<uint32_t>(rows.size());
+    }
+
+    void rehash() {
+        std::vector<uint32_t> bigger(seen_.size() * 4, 0);
+        size_t mask = bigger.size() - 1;
+        for (uint32_t n = 1; n <= rows.size(); n++) {
+            const access & r = rows[n - 1];
+            mixer m;
+            m.add(r.offset, r.bytes);
+            m.add(r.buffer, static_cast<uint64_t>(r.name) << 8 | r.mode);
+            size_t i = m.a ^ m.b;
+            while (bigger[i & mask]) i++;
+            bigger[i & mask] = n;
+        }
+        seen_.swap(bigger);
+    }
+
+    written written_;
+    std::vector<uint32_t> seen_;   // 1 + row
+    uint32_t node_ = 0;
+};
+
+struct cache_t {
+    std::unordered_map<key128, graph_set, key_hash> by_nodes, by_rows;
+    uint32_t n_sets = 0;
+};
+cache_t & cache() {
+    static cache_t * c = new cache_t;   // never destroyed: engines compute in exit handlers
+    return *c;
+}
+
+graph_set define_set(const walk & w) {
+    mixer m;
+    for (const access & r : w.rows) {
+        m.add(r.offset, r.bytes);
+        m.add(static_cast<uint64_t>(r.buffer) << 32 | r.name, static_cast<uint64_t>(r.node) << 16 | static_cast<uint64_t>(r.flags) << 8 | r.mode);
+    }
+    m.add(w.rows.size(), w.first_written);
+    key128 k{m.a, m.b};
+    auto it = cache().by_rows.find(k);
+    if (it != cache().by_rows.end()) return it->second;
+    graph_set s;
+    blob b;
+    b.u32(cache().n_sets).u32(static_cast<uint32_t>(w.rows.size())).raw(w.rows.data(), w.rows.size() * sizeof(access));
+    if (!define(D_SET, b)) return s;
+    s.set = cache().n_sets++;
+    s.name = w.first_written;
+    cache().by_rows.emplace(k, s);
+    return s;
+}
+
+}  // namespace
+
+place place_of(const ggml_tensor * t) {
+    ggml_backend_buffer_t buffer = tensor_buffer(t);
+    if (!buffer && t->view_src) buffer = t->buffer;
+    if (!buffer || !t->data) return {};
+    buffer_info * b = buffers.find(buffer);
+    if (__builtin_expect(!b, 0)) b = wrap_buffer(buffer, true);
+    if (!b || b->id == NONE) return {};
+    if (__builtin_expect(buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS && !b->weights.load(std::memory_order_relaxed), 0)) {
+        b->weights.store(true);   // said by the engine after the allocation
+        define_buffer(*b, buffer, b->late);
+    }
+    return {b->id, reinterpret_cast<uint64_t>(t->data) - b->base};
+}
+
+uint64_t tensor_span(const ggml_tensor * t, bool & gaps) {
+    uint64_t n = host.ggml_nbytes(t);
+    type_size ts = size_of(t->type);
+    uint64_t dense = ts.bytes;
+    for (int i = 0; i < GGML_MAX_DIMS; i++) dense *= static_cast<uint64_t>(t->ne[i]);
+    gaps = ts.bytes && n != dense / static_cast<uint64_t>(ts.block);
+    return n;
+}
+
+graph_set set_of(queue_info & q, const ggml_cgraph * g) {
+    uint32_t epoch = buffer_epoch.load(std::memory_order_relaxed);
+    set_cache_line & line = q.sets[g->uid % (sizeof q.sets / sizeof *q.sets)];
+    if (g->uid && line.uid == g->uid && line.nodes == g->nodes && line.n == static_cast<uint32_t>(g->n_nodes) && line.epoch == epoch)
+        return {line.set, line.name};
+    key128 k = hash_nodes(g);
+    graph_set s;
+    bool known = false;
+    {
+        std::lock_guard<std::recursive_mutex> guard(slow_path());
+        auto it = cache().by_nodes.find(k);
+        if (it != cache().by_nodes.end()) { s = it->second; known = true; }
+    }
+    if (!known) {
+        walk w(g);
+        std::lock_guard<std::recursive_mutex> guard(slow_path());
+        s = define_set(w);
+        // Stale keys (another epoch) are never found again: start over before they pile up.
+        if (cache().by_nodes.size() > 65536) cache().by_nodes.clear();
+        if (s.set != NONE) cache().by_nodes.emplace(k, s);
+    }
+    if (g->uid && s.set != NONE) line = {g->uid, g->nodes, static_cast<uint32_t>(g->n_nodes), epoch, s.set, s.name};
+    return s;
+}
+
+}  // namespace td

@@ -1,0 +1,222 @@
+#include "objects.hpp"
+
+#include <string>
+
+#include "hooks.h"
+#include "host.h"
+
+namespace td {
+
+pointer_map<device_info> devices;
+pointer_map<queue_info>  queues;
+pointer_map<buffer_info> buffers;
+pointer_map<buft_info>   bufts;
+pointer_map<event_info>  events;
+pointer_map<plan_info>   plans;
+std::atomic<uint32_t> buffer_epoch{1};
+
+namespace {
+
+uint32_t n_devices, n_buffers, n_names;
+
+// --- names: an append-only hash of zero-padded words
+
+struct name_entry { uint64_t words[GGML_MAX_NAME / 8]; uint64_t hash; uint32_t id; };
+struct name_table { size_t mask; std::atomic<name_entry *> * cells; };
+std::atomic<name_table *> names{nullptr};
+
+// Copies up to the terminator, zero-pads, hashes; bytes after the terminator may be anything. Returns used words.
+int load_name(const char * text, uint64_t * words, uint64_t & hash) {
+    uint64_t h = 0x243f6a8885a308d3ull;
+    int n = 0;
+    while (n < GGML_MAX_NAME / 8) {
+        uint64_t w;
+        memcpy(&w, text + 8 * n, 8);
+        uint64_t zero = (w - 0x0101010101010101ull) & ~w & 0x8080808080808080ull;
+        if (zero) w &= ((zero & -zero) >> 7) - 1;   // bytes below the first zero byte
+        words[n++] = w;
+        h = (h ^ w) * 0x9fb21c651e98df25ull;
+        h ^= h >> 32;
+        if (zero) break;
+    }
+    hash = h;
+    return n;
+}
+
+bool same(const name_entry & e, const uint64_t * words, int n) {
+    for (int i = 0; i < n; i++) if (e.words[i] != words[i]) return false;
+    return true;   // the last word holds the terminator, or all of them are equal
+}
+
+name_entry * find_name(const name_table * t, uint64_t hash, const uint64_t * words, int n) {
+    if (!t) return nullptr;
+    for (size_t i = hash;; i++) {
+        name_entry * e = t->cells[i & t->mask].load(std::memory_order_acquire);
+        if (!e) return nullptr;
+        if (e->hash == hash && same(*e, words, n)) return e;
+    }
+}
+
+void put_name(name_table * t, name_entry * e) {
+    for (size_t i = e->hash;; i++) {
+        std::atomic<name_entry *> & c = t->cells[i & t->mask];
+        if (c.load()) continue;
+        c.store(e, std::memory_order_release);
+        return;
+    }
+}
+
+uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    name_table * t = names.load();
+    if (name_entry * e = find_name(t, hash, words, n)) return e->id;
+    auto * e = new name_entry{};
+    memcpy(e->words, words, static_cast<size_t>(n) * 8);
+    e->hash = hash;
+    e->id = n_names;
+    char text[GGML_MAX_NAME + 1] = {};
+    memcpy(text, e->words, GGML_MAX_NAME);
+    if (!define(D_NAME, blob().u32(e->id).str(text))) { delete e; return NONE; }
+    n_names++;
+    if (!t || (n_names + 1) * 2 > t->mask) {
+        size_t size = t ? (t->mask + 1) * 4 : 4096;
+        auto * bigger = new name_table{size - 1, static_cast<std::atomic<name_entry *> *>(calloc(size, sizeof(std::atomic<name_entry *>)))};
+        if (!bigger->cells) abort();
+        if (t) for (size_t i = 0; i <= t->mask; i++) if (name_entry * old = t->cells[i].load()) put_name(bigger, old);
+        names.store(bigger, std::memory_order_release);
+        t = bigger;
+    }
+    put_name(t, e);
+    return e->id;
+}
+
+// --- host memory: few ranges, scanned; a range that went has an empty span
+
+struct host_cell { std::atomic<uint64_t> base, end; std::atomic<uint32_t> id; };
+constexpr uint32_t MAX_HOST = 1024;
+host_cell host_cells[MAX_HOST];
+std::atomic<uint32_t> n_host{0};
+
+void host_add(uint64_t base, uint64_t bytes, uint32_t id) {
+    uint32_t n = n_host.load(), i = 0;
+    while (i < n && host_cells[i].end.load()) i++;
+    if (i == MAX_HOST) return;
+    host_cells[i].id.store(id);
+    host_cells[i].base.store(base);
+    host_cells[i].end.store(base + bytes, std::memory_order_release);
+    if (i == n) n_host.store(n + 1, std::memory_order_release);
+}
+
+void host_remove(uint32_t id) {
+    for (uint32_t i = 0, n = n_host.load(); i < n; i++)
+        if (host_cells[i].id.load() == id && host_cells[i].end.load()) host_cells[i].end.store(0);
+}
+
+const char * buft_name_of(ggml_backend_buffer_t b) { return b->buft ? buft_name(b->buft) : ""; }
+
+}  // namespace
+
+uint32_t name_id(const char * text) {
+    uint64_t words[GGML_MAX_NAME / 8], hash;
+    int n = load_name(text, words, hash);
+    if (!words[0]) return NONE;
+    if (name_entry * e = find_name(names.load(std::memory_order_acquire), hash, words, n)) return e->id;
+    return new_name(words, n, hash);
+}
+
+bool host_range(const void * p, uint64_t bytes, uint32_t & buffer, uint64_t & offset) {
+    auto at = reinterpret_cast<uint64_t>(p);
+    for (uint32_t i = 0, n = n_host.load(std::memory_order_acquire); i < n; i++) {
+        uint64_t end = host_cells[i].end.load(std::memory_order_acquire), base = host_cells[i].base.load(std::memory_order_relaxed);
+        if (at >= base && at + bytes <= end) {
+            buffer = host_cells[i].id.load(std::memory_order_relaxed);
+            offset = at - base;
+            return true;
+        }
+    }
+    return false;
+}
+
+device_info * device_of(ggml_backend_dev_t dev) {
+    if (device_info * d = devices.find(dev)) return d;
+    if (!dev) return nullptr;
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    if (device_info * d = devices.find(dev)) return d;
+    ggml_backend_dev_type type = dev->iface.get_type(dev);
+    bool test = is_test_device(dev);
+    std::string reg = dev->reg ? dev->reg->iface.get_name(dev->reg) : "";
+    auto * d = new device_info{};
+    d->id = n_devices;
+    d->test = test;
+    d->meta = type == GGML_BACKEND_DEVICE_TYPE_META;
+    d->cuda = reg == "CUDA" || reg == "ROCm" || reg == "MUSA";
+    // Others tell their buffers by the address of free_buffer (CUDA, RPC, Metal, ggml's meta and multi buffers).
+    d->frees_seen = test || reg == "CPU" || reg == "Vulkan";
+    d->reg = dev->reg;
+    d->iface = dev->iface;
+    uint32_t caps = 0;
+    if (test) {
+        caps = 1 | (dev->iface.event_new ? 2 : 0) | (dev->iface.get_host_buffer_type && dev->iface.get_host_buffer_type(dev) ? 4 : 0);
+    } else if (dev->iface.get_props) {
+        // Newer builds may have more members at the end.
+        struct { ggml_backend_dev_props props; char room[256]; } p = {};
+        dev->iface.get_props(dev, &p.props);
+        caps = (p.props.caps.async ? 1 : 0) | (p.props.caps.events ? 2 : 0) | (p.props.caps.host_buffer ? 4 : 0);
+    }
+    const char * profile = test ? device_profile(dev) : "";
+    if (!define(D_DEVICE, blob().u32(d->id).u32(static_cast<uint32_t>(type)).u32(test).u32(caps).str(dev->iface.get_name(dev))
+                              .str(dev->iface.get_description(dev)).str(reg.c_str()).str(profile))) {
+        delete d;
+        return nullptr;
+    }
+    n_devices++;
+    devices.add(dev, d);
+    if (!d->frees_seen && !d->meta) {
+        std::string note = "buffers of " + reg + " are told apart by the engine by their free function: frees are not recorded";
+        define(D_NOTE, blob().str(note.c_str()));
+    }
+    return d;
+}
+
+void define_buffer(const buffer_info & b, ggml_backend_buffer_t buffer, bool late) {
+    define(D_BUFFER, blob().u32(b.id).u32(b.device).u32((b.host ? 1u : 0u) | (b.weights.load() ? 2u : 0u) | (late ? 4u : 0u))
+                         .u64(b.bytes).u64(b.base).str(buft_name_of(buffer)));
+}
+
+buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {
+    if (!buffer) return nullptr;
+    if (buffer_info * b = buffers.find(buffer)) return b;
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    if (buffer_info * b = buffers.find(buffer)) return b;
+    auto * b = new buffer_info{};
+    device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
+    b->iface = buffer->iface;
+    b->device = d ? d->id : NONE;
+    // A collection of buffers has no base: tensors name its parts.
+    b->anonymous = (d && d->meta) || !buffer->iface.get_base || !buffer->size;
+    b->id = NONE;
+    b->late = late;
+    if (!b->anonymous) {
+        b->host = buffer->buft && host.ggml_backend_buft_is_host(buffer->buft);
+        b->bytes = buffer->size;
+        b->base = reinterpret_cast<uint64_t>(buffer->iface.get_base(buffer));
+        b->weights.store(buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        b->id = n_buffers;
+        define_buffer(*b, buffer, late);
+        n_buffers++;
+        if (b->host) host_add(b->base, b->bytes, b->id);
+    }
+    buffers.add(buffer, b);
+    return b;
+}
+
+void buffer_gone(ggml_backend_buffer_t buffer) {
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    buffer_info * b = buffers.find(buffer);
+    if (!b) return;
+    if (b->host) host_remove(b->id);
+    buffers.remove(buffer);
+    buffer_epoch.fetch_add(1);
+}
+
+}  // namespace td

@@ -1,0 +1,64 @@
+// Start of the recorder, and what the test devices ask of it.
+#include "record.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "hooks.h"
+#include "host.h"
+#include "wrap.hpp"
+
+namespace td {
+
+namespace {
+
+constexpr uint32_t PLUGIN_VERSION = 0;
+
+// Switches that change what an engine orders. Only that they are set is said, never their text.
+void define_switches() {
+    static const char * const names[] = {
+        "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "GGML_CUDA_DISABLE_GRAPHS", "GGML_CUDA_GRAPH_OPT",
+        "GGML_VK_DISABLE_ASYNC", "GGML_VK_SERIALIZE_TENSORS", "GGML_VK_SYNC_LOGGER", "GGML_VK_PERF_LOGGER",
+        "GGML_SCHED_DEBUG", "GGML_NO_BACKTRACE", "LLAMA_GRAPH_REUSE_DISABLE", "GGML_METAL_CONCURRENCY_DISABLE",
+        "TAPEDELAY_SYNC",
+    };
+    for (const char * name : names) {
+        const char * value = getenv(name);
+        if (!value) continue;
+        bool off = !*value || !strcmp(value, "0") || !strcmp(value, "off") || !strcmp(value, "false");
+        define(D_SWITCH, blob().str(name).str(off ? "off" : "on"));
+    }
+}
+
+}  // namespace
+
+bool recorder_start(ggml_backend_reg_t own) {
+    const char * directory = getenv("TAPEDELAY_SPOOL");
+    if (!directory || !*directory) return false;
+    if (!spool_start(directory)) return false;
+    internal_scope scope;
+    auto version = reinterpret_cast<const char * (*)()>(host_symbol("ggml_version"));
+    define(D_PROCESS, blob().u32(static_cast<uint32_t>(host_api)).str("ggml").str(version ? version() : "").u32(PLUGIN_VERSION));
+    define_switches();
+    // Our own first: their host memory's table is a copy of the CPU's, taken before that one is wrapped.
+    for (size_t i = 0, n = own ? own->iface.get_device_count(own) : 0; i < n; i++) wrap_device(own->iface.get_device(own, i));
+    wrap_new_devices();
+    return true;
+}
+
+uint64_t current_slot() {
+    uint64_t c = tl_lane.current;
+    return c ? c - 1 : NO_SLOT;
+}
+
+void record_exec(uint64_t slot, uint64_t start_ns, uint64_t end_ns) {
+    if (slot == NO_SLOT) return;
+    entry e = take(K_EXEC, 0xffff, 0);
+    if (!e) return;
+    put(e, slot, 0, 0, NONE, NONE, NONE);
+    e.r->issue_ns = start_ns;
+    e.r->end_ns = end_ns;
+    commit(e);
+}
+
+}  // namespace td

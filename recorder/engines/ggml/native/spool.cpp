@@ -1,0 +1,300 @@
+#include "spool.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "host.h"
+#include "platform_linux.h"
+
+namespace td {
+
+__thread lane tl_lane;
+spool_sizes sizes;
+std::atomic<bool> spool_running{false};
+
+namespace {
+
+constexpr uint32_t CHUNK        = 64;
+constexpr uint64_t PAGE         = 4096;
+constexpr uint64_t MAX_SEGMENTS = 1 << 16;
+
+struct segment { char * at; uint64_t first_byte, bytes; };
+
+struct state_t {
+    std::string directory, stem;
+    int rec = -1, def = -1;
+    uint64_t def_bytes = 0;
+    uint32_t threads = 0;
+    bool inherited = false;                    // forked child that has not opened its own files yet
+    std::atomic<spool_header *> header{nullptr};
+    std::atomic<uint64_t> next{0};             // next slot to hand out
+    std::atomic<uint64_t> ready{0};            // slots allocated, mapped and touched
+    std::atomic<uint32_t> wake{0};             // bumped when the helper has work
+    std::atomic<bool> failed{false};           // said; no more growth
+    segment * segments = nullptr;              // written by the helper, published by `ready`
+    std::atomic<uint32_t> n_segments{0};
+    uint64_t file_bytes = 0;
+    platform::thread helper;
+};
+
+// Never destroyed: threads may still record while the process runs its exit handlers.
+state_t & S() {
+    static state_t * s = new state_t;
+    return *s;
+}
+
+std::recursive_mutex & lock() {
+    alignas(std::recursive_mutex) static unsigned char room[sizeof(std::recursive_mutex)];
+    static std::recursive_mutex * m = new (room) std::recursive_mutex;
+    return *m;
+}
+
+uint32_t crc32(uint32_t crc, const void * data, size_t n) {
+    static const uint32_t * table = [] {
+        static uint32_t t[256];
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t c = i;
+            for (int k = 0; k < 8; k++) c = c & 1 ? 0xedb88320u ^ (c >> 1) : c >> 1;
+            t[i] = c;
+        }
+        return static_cast<const uint32_t *>(t);
+    }();
+    crc = ~crc;
+    for (auto * p = static_cast<const unsigned char *>(data); n--; p++) crc = table[(crc ^ *p) & 0xff] ^ (crc >> 8);
+    return ~crc;
+}
+
+void fail(const char * what, int error) {
+    state_t & s = S();
+    if (s.failed.exchange(true)) return;
+    if (spool_header * h = s.header.load()) __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELAXED);
+    say("recording stopped early: cannot write %s in TAPEDELAY_SPOOL (%s); the engine goes on, free space or raise the limit and record again",
+        what, strerror(error));
+}
+
+// Allocates, maps and touches one more segment. Helper thread, or before it runs.
+bool grow() {
+    state_t & s = S();
+    if (s.failed.load()) return false;
+    uint32_t n = s.n_segments.load();
+    if (n == MAX_SEGMENTS) { fail("more records", EFBIG); return false; }
+    errno = 0;
+    if (!platform::file_reserve(s.rec, s.file_bytes, sizes.segment_bytes)) { fail("records", errno ? errno : ENOSPC); return false; }
+    auto * at = static_cast<char *>(platform::file_map(s.rec, s.file_bytes, sizes.segment_bytes));
+    if (!at) { fail("records", errno); return false; }
+    // Touched here, so that the engine's threads do not take the page faults.
+    for (uint64_t i = 0; i < sizes.segment_bytes; i += PAGE) *reinterpret_cast<volatile char *>(at + i) = 0;
+    s.segments[n] = {at, s.file_bytes, sizes.segment_bytes};
+    s.file_bytes += sizes.segment_bytes;
+    s.n_segments.store(n + 1, std::memory_order_release);
+    if (n) s.ready.store(s.file_bytes / sizeof(record) - 1, std::memory_order_release);
+    return true;
+}
+
+uint64_t ahead() {
+    state_t & s = S();
+    uint64_t ready = s.ready.load(), next = s.next.load();
+    return ready > next ? (ready - next) * sizeof(record) : 0;
+}
+
+void help(void *) {
+    state_t & s = S();
+    for (;;) {
+        uint32_t seen = s.wake.load();
+        while (ahead() < sizes.ahead_bytes && grow()) {}
+        platform::wait_while(s.wake, seen);
+    }
+}
+
+bool append(def_t type, const void * payload, size_t n) {
+    state_t & s = S();
+    std::string frame(12, '\0');
+    uint32_t t = type, bytes = static_cast<uint32_t>(n), crc = crc32(crc32(0, &t, 4), payload, n);
+    memcpy(&frame[0], &bytes, 4);
+    memcpy(&frame[4], &crc, 4);
+    memcpy(&frame[8], &t, 4);
+    frame.append(static_cast<const char *>(payload), n);
+    errno = 0;
+    if (!platform::file_append(s.def, frame.data(), frame.size())) {
+        fail("definitions", errno ? errno : ENOSPC);
+        spool_running.store(false);
+        return false;
+    }
+    s.def_bytes += frame.size();
+    return true;
+}
+
+// Both files, the header, the first segments, the helper. With the lock held.
+bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
+    state_t & s = S();
+    uint64_t start = platform::mono_ns();
+    s.stem = s.directory + "/" + std::to_string(platform::process_id()) + "-" + std::to_string(start);
+    s.rec = platform::file_create((s.stem + ".rec").c_str());
+    if (s.rec < 0) { fail("a file", errno); return false; }
+    s.def = platform::file_create((s.stem + ".def").c_str());
+    if (s.def < 0) { fail("a file", errno); return false; }
+    if (!grow()) return false;
+    auto * h = reinterpret_cast<spool_header *>(s.segments[0].at);
+    *h = {};
+    h->magic = SPOOL_MAGIC;
+    h->version = SPOOL_VERSION;
+    h->record_bytes = sizeof(record);
+    h->mono_ns = platform::mono_ns();
+    h->wall_ns = platform::wall_ns();
+    h->pid = platform::process_id();
+    s.header.store(h);
+    if (!parent_stem.empty()) {
+        FILE * f = fopen((parent_stem + ".def").c_str(), "rbe");
+        std::vector<char> piece(1 << 16);
+        uint64_t left = parent_def_bytes;
+        while (f && left) {
+            size_t n = fread(piece.data(), 1, left < piece.size() ? left : piece.size(), f);
+            if (!n || !platform::file_append(s.def, piece.data(), n)) break;
+            left -= n;
+        }
+        if (f) fclose(f);
+        if (left) { fail("the parent's definitions", errno ? errno : EIO); return false; }
+        s.def_bytes = parent_def_bytes;
+    }
+    s.ready.store(s.file_bytes / sizeof(record) - 1, std::memory_order_release);
+    if (!platform::thread_start(s.helper, help, nullptr, "tapedelay")) { fail("records", EAGAIN); return false; }
+    platform::thread_detach(s.helper);
+    spool_running.store(true);
+    return true;
+}
+
+void before_fork() { lock().lock(); }
+void after_fork() { lock().unlock(); }
+
+// The child shares the parent's mappings and must never write there: its files are made at its first record.
+void in_child() {
+    new (&lock()) std::recursive_mutex;   // its owner was a thread id of the parent
+    state_t & s = S();
+    lane & l = tl_lane;
+    l = lane{};
+    if (!s.header.load()) return;
+    spool_running.store(false);
+    s.header.store(nullptr);
+    platform::file_close(s.rec);
+    platform::file_close(s.def);
+    s.rec = s.def = -1;
+    s.next.store(0);
+    s.ready.store(0);
+    s.inherited = !s.failed.load();
+}
+
+// With the lock held.
+bool open_child() {
+    state_t & s = S();
+    s.inherited = false;
+    for (uint32_t i = 0, n = s.n_segments.load(); i < n; i++) platform::unmap(s.segments[i].at, s.segments[i].bytes);
+    s.n_segments.store(0);
+    s.file_bytes = 0;
+    s.helper = {};
+    return open_files(std::string(s.stem), s.def_bytes);
+}
+
+}  // namespace
+
+std::recursive_mutex & slow_path() { return lock(); }
+
+blob & blob::str(const char * text) {
+    size_t n = text ? strlen(text) : 0;
+    if (n > 4096) n = 4096;
+    u32(static_cast<uint32_t>(n));
+    return raw(text ? text : "", n);
+}
+
+bool spool_start(const char * directory) {
+    std::lock_guard<std::recursive_mutex> guard(lock());
+    state_t & s = S();
+    if (s.header.load()) return true;
+    char * full = realpath(directory, nullptr);
+    if (!full) {
+        say("not recording: the directory in TAPEDELAY_SPOOL cannot be used (%s); give one that exists and can be written", strerror(errno));
+        return false;
+    }
+    s.directory = full;
+    free(full);
+    s.segments = static_cast<segment *>(calloc(MAX_SEGMENTS, sizeof(segment)));
+    if (!s.segments || !open_files("", 0)) return false;
+    platform::at_fork(before_fork, after_fork, in_child);
+    platform::at_exit(spool_end);
+    return true;
+}
+
+void spool_end() {
+    if (spool_header * h = S().header.load()) __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_ENDED), __ATOMIC_RELAXED);
+}
+
+void spool_wait_ahead(uint64_t bytes) {
+    state_t & s = S();
+    while (!s.failed.load() && ahead() < bytes) {
+        s.wake.fetch_add(1);
+        platform::wake_all(s.wake);
+        timespec t{0, 200000};
+        nanosleep(&t, nullptr);
+    }
+}
+
+void spool_lost() {
+    if (spool_header * h = S().header.load()) __atomic_fetch_add(&h->lost, 1, __ATOMIC_RELAXED);
+}
+
+bool spool_refill(lane & l) {
+    state_t & s = S();
+    if (__builtin_expect(!spool_running.load(), 0)) {
+        if (!s.inherited) { spool_lost(); return false; }
+        std::lock_guard<std::recursive_mutex> guard(lock());
+        if (!s.inherited || !open_child()) { spool_lost(); return false; }
+    }
+    if (!l.thread) {
+        std::lock_guard<std::recursive_mutex> guard(lock());
+        if (s.threads >= 0xfffe) { spool_lost(); return false; }
+        uint32_t ordinal = s.threads;
+        if (!define(D_THREAD, blob().u32(ordinal))) { spool_lost(); return false; }
+        s.threads++;
+        l.thread = static_cast<uint16_t>(ordinal + 1);
+    }
+    uint64_t from = s.next.load(std::memory_order_relaxed), to, ready;
+    do {
+        ready = s.ready.load(std::memory_order_acquire);
+        if (from >= ready) {
+            spool_lost();
+            if (!s.failed.load(std::memory_order_relaxed)) {
+                s.wake.fetch_add(1);
+                platform::wake_all(s.wake);
+            }
+            return false;
+        }
+        // Chunks end on page boundaries of the file (slot n lies at byte 64 * (n + 1)), so none crosses a segment.
+        to = (from + 1) / CHUNK * CHUNK + CHUNK - 1;
+    } while (!s.next.compare_exchange_weak(from, to, std::memory_order_relaxed));
+    uint64_t byte = (from + 1) * sizeof(record);
+    const segment & g = s.segments[byte / sizes.segment_bytes];
+    l.slot = from;
+    l.next = reinterpret_cast<record *>(g.at + (byte - g.first_byte));
+    l.end = l.next + (to - from);
+    if ((ready - to) * sizeof(record) < sizes.ahead_bytes && !s.failed.load(std::memory_order_relaxed)) {
+        // Once per segment is enough to keep ahead; the helper takes as many segments as are missing.
+        if ((to * sizeof(record)) % (sizes.segment_bytes / 4) < CHUNK * sizeof(record)) {
+            s.wake.fetch_add(1);
+            platform::wake_all(s.wake);
+        }
+    }
+    return true;
+}
+
+bool define(def_t type, const blob & payload) {
+    std::lock_guard<std::recursive_mutex> guard(lock());
+    state_t & s = S();
+    if (s.inherited && !open_child()) return false;
+    if (!spool_running.load()) return false;
+    return append(type, payload.bytes().data(), payload.bytes().size());
+}
+
+}  // namespace td

@@ -1,0 +1,62 @@
+// Writer of the spool (layout: spool.h). The hot path stands in record.h; everything here is off it.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "spool.h"
+
+namespace td {
+
+// What a thread owns of the spool. Plain data: reading it must not run a constructor.
+struct lane {
+    record * next;      // next free slot ...
+    record * end;       // ... of this thread's chunk
+    uint64_t slot;      // number of the slot at `next`
+    uint64_t current;   // 1 + slot of the innermost wrapped call, 0 = none
+    uint32_t meta;      // depth of calls on meta devices
+    uint16_t thread;    // 1 + ordinal, 0 = not named yet
+};
+extern __thread lane tl_lane;
+
+// Sizes, for tests and benchmarks; set before spool_start.
+struct spool_sizes {
+    uint64_t segment_bytes = 512 << 10;   // multiple of the page size
+    uint64_t ahead_bytes   = 2 << 20;     // kept allocated and touched beyond what was handed out
+};
+extern spool_sizes sizes;
+
+// Opens the process's files in `directory` and starts the helper thread. False: said why, recording stays off.
+bool spool_start(const char * directory);
+// Marks the recording as ended cleanly. Records may still follow (other threads).
+void spool_end();
+// Waits until `bytes` are ready beyond what was handed out, or growing failed (benchmarks).
+void spool_wait_ahead(uint64_t bytes);
+
+// A new chunk for this thread; false = none left (counted as lost) or recording stopped.
+bool spool_refill(lane & l);
+void spool_lost();
+
+extern std::atomic<bool> spool_running;   // started, and no definition was refused by the disk
+
+// Slow paths (definitions, object tables) share one lock; a fork waits for it.
+std::recursive_mutex & slow_path();
+
+// Payload of a definition.
+class blob {
+public:
+    blob & u32(uint32_t v) { return raw(&v, 4); }
+    blob & u64(uint64_t v) { return raw(&v, 8); }
+    blob & str(const char * s);
+    blob & raw(const void * p, size_t n) { bytes_.append(static_cast<const char *>(p), n); return *this; }
+    const std::string & bytes() const { return bytes_; }
+private:
+    std::string bytes_;
+};
+
+// Appends a definition. False = refused by the disk: recording has stopped, name nothing of it in a record.
+bool define(def_t type, const blob & payload);
+
+}  // namespace td

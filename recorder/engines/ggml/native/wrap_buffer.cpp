@@ -1,0 +1,182 @@
+// Buffers: allocation, free, and the blocking copies that go through a buffer's table.
+#include "graph_set.hpp"
+#include "hooks.h"
+#include "host.h"
+#include "record.h"
+#include "wrap.hpp"
+
+namespace td {
+
+namespace {
+
+constexpr uint16_t NO_QUEUE = 0xffff;
+
+buffer_info & info(ggml_backend_buffer_t b) { return *buffers.find(b); }
+
+// The host side of a set or get: a known host buffer, or anonymous.
+place host_place(const void * p, uint64_t bytes) {
+    place at;
+    if (!host_range(p, bytes, at.buffer, at.offset)) at = {};
+    return at;
+}
+
+uint64_t hull(size_t size, size_t n, size_t stride) { return n ? (n - 1) * stride + size : 0; }
+
+entry issue(kind_t kind, const place & from, const place & to, uint64_t bytes, const char * name, uint8_t flags) {
+    entry e = take(kind, NO_QUEUE, static_cast<uint8_t>(F_HOST | flags));
+    if (e) {
+        put(e, from.offset, to.offset, bytes, from.buffer, to.buffer, name ? name_id(name) : NONE);
+        commit(e);
+    }
+    return e;
+}
+
+void w_set(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
+    auto f = info(b).iface.set_tensor;
+    if (internal) return f(b, t, data, offset, size);
+    place to = place_of(t);
+    to.offset += offset;
+    entry e = issue(K_SET, host_place(data, size), to, size, t->name, 0);
+    { inside in(e); f(b, t, data, offset, size); }
+    finish(e);
+}
+
+void w_get(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_t offset, size_t size) {
+    auto f = info(b).iface.get_tensor;
+    if (internal) return f(b, t, data, offset, size);
+    place from = place_of(t);
+    from.offset += offset;
+    entry e = issue(K_GET, from, host_place(data, size), size, t->name, 0);
+    { inside in(e); f(b, t, data, offset, size); }
+    finish(e);
+}
+
+void w_set_2d(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
+    auto f = info(b).iface.set_tensor_2d;
+    if (internal) return f(b, t, data, offset, size, n, st, sd);
+    place to = place_of(t);
+    to.offset += offset;
+    uint64_t bytes = hull(size, n, st);
+    entry e = issue(K_SET, host_place(data, hull(size, n, sd)), to, bytes, t->name, st == size && sd == size ? 0 : F_SPAN);
+    { inside in(e); f(b, t, data, offset, size, n, st, sd); }
+    finish(e);
+}
+
+void w_get_2d(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
+    auto f = info(b).iface.get_tensor_2d;
+    if (internal) return f(b, t, data, offset, size, n, st, sd);
+    place from = place_of(t);
+    from.offset += offset;
+    uint64_t bytes = hull(size, n, st);
+    entry e = issue(K_GET, from, host_place(data, hull(size, n, sd)), bytes, t->name, st == size && sd == size ? 0 : F_SPAN);
+    { inside in(e); f(b, t, data, offset, size, n, st, sd); }
+    finish(e);
+}
+
+void w_memset(ggml_backend_buffer_t b, ggml_tensor * t, uint8_t value, size_t offset, size_t size) {
+    auto f = info(b).iface.memset_tensor;
+    if (internal) return f(b, t, value, offset, size);
+    place to = place_of(t);
+    to.offset += offset;
+    entry e = issue(K_MEMSET, {}, to, size, t->name, 0);
+    { inside in(e); f(b, t, value, offset, size); }
+    finish(e);
+}
+
+bool w_cpy(ggml_backend_buffer_t b, const ggml_tensor * src, ggml_tensor * dst) {
+    auto f = info(b).iface.cpy_tensor;
+    if (internal) return f(b, src, dst);
+    bool gaps = false, ok;
+    uint64_t bytes = tensor_span(src, gaps);
+    place from = place_of(src), to = place_of(dst);
+    uint32_t name = name_id(src->name);
+    entry e = take(K_COPY, NO_QUEUE, static_cast<uint8_t>(F_HOST | (gaps ? F_SPAN : 0)));
+    { inside in(e); ok = f(b, src, dst); }
+    if (!ok) { cancel(e); return false; }   // declined: the engine copies in another way, which is recorded there
+    if (e) {
+        put(e, from.offset, to.offset, bytes, from.buffer, to.buffer, name);
+        e.r->end_ns = now_ns();
+        commit(e);
+    }
+    return true;
+}
+
+void w_clear(ggml_backend_buffer_t b, uint8_t value) {
+    buffer_info & i = info(b);
+    if (internal) return i.iface.clear(b, value);
+    entry e = issue(K_CLEAR, {}, {i.id, 0}, i.bytes, nullptr, 0);
+    { inside in(e); i.iface.clear(b, value); }
+    finish(e);
+}
+
+void w_free(ggml_backend_buffer_t b) {
+    buffer_info & i = info(b);
+    // Forgotten first: the address may be used again before the function returns.
+    buffer_gone(b);
+    if (internal) { if (i.iface.free_buffer) i.iface.free_buffer(b); return; }
+    entry e = issue(K_BUFFER_FREE, {}, {i.id, 0}, i.bytes, nullptr, 0);
+    { inside in(e); if (i.iface.free_buffer) i.iface.free_buffer(b); }
+    finish(e);
+}
+
+ggml_backend_buffer_t w_alloc(ggml_backend_buffer_type_t buft, size_t size) {
+    auto f = reinterpret_cast<ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, size_t)>(bufts.find(buft)->alloc);
+    if (internal) return f(buft, size);
+    wrap_new_devices();
+    uint64_t start_ns = now_ns();
+    ggml_backend_buffer_t b = f(buft, size);
+    buffer_gone(b);   // one at the same address whose free was not seen
+    if (buffer_info * i = wrap_buffer(b, false)) {
+        if (i->id != NONE) {
+            entry e = take(K_BUFFER_ALLOC, NO_QUEUE, F_HOST);
+            if (e) {
+                put(e, 0, 0, i->bytes, NONE, i->id, NONE);
+                e.r->end_ns = e.r->issue_ns;
+                e.r->issue_ns = start_ns;
+                commit(e);
+            }
+        }
+    }
+    return b;
+}
+
+}  // namespace
+
+buffer_info * wrap_buffer(ggml_backend_buffer_t buffer, bool late) {
+    if (!buffer) return nullptr;
+    if (buffer_info * known = buffers.find(buffer)) return known;
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    buffer_info * b = buffer_of(buffer, late);
+    ggml_backend_buffer_i & i = buffer->iface;
+    if (!b || b->anonymous || i.set_tensor == w_set) return b;
+    device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
+    // A buffer type without a device is the CPU's.
+    if (!d || d->frees_seen) i.free_buffer = w_free;
+    if (i.memset_tensor) i.memset_tensor = w_memset;
+    if (i.set_tensor)    i.set_tensor    = w_set;
+    if (i.get_tensor)    i.get_tensor    = w_get;
+    if (i.set_tensor_2d) i.set_tensor_2d = w_set_2d;
+    if (i.get_tensor_2d) i.get_tensor_2d = w_get_2d;
+    if (i.cpy_tensor)    i.cpy_tensor    = w_cpy;
+    if (i.clear)         i.clear         = w_clear;
+    return b;
+}
+
+void wrap_buffer_type(ggml_backend_buffer_type_t buft) {
+    if (!buft || bufts.find(buft)) return;
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    if (bufts.find(buft)) return;
+    auto * b = new buft_info{};
+    b->alloc = reinterpret_cast<void *>(buft_v2(buft)->alloc_buffer);
+    if (b->alloc == reinterpret_cast<void *>(w_alloc)) {
+        // Copied from a table that was wrapped before: the CPU's.
+        ggml_backend_dev_t cpu = host_cpu();
+        buft_info * original = cpu ? bufts.find(cpu->iface.get_buffer_type(cpu)) : nullptr;
+        if (!original) { delete b; return; }
+        b->alloc = original->alloc;
+    }
+    bufts.add(buft, b);
+    buft_v2(buft)->alloc_buffer = w_alloc;
+}
+
+}  // namespace td
