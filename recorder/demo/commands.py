@@ -135,14 +135,16 @@ def record_arguments(
     *,
     devices: int | None = 1,
     profile: str | None = "vulkan-like",
-    options: Sequence[str] = (),
+    sync: bool = False,
 ) -> list[str]:
     """Return the arguments of ``tapedelay`` that record this program."""
-    arguments = ["record", "-o", str(tape), *options]
+    arguments = ["record", "-o", str(tape)]
     if devices is not None:
         arguments += ["--devices", str(devices)]
     if profile is not None:
         arguments += ["--profile", profile]
+    if sync:
+        arguments.append("--sync")
     return [*arguments, "--", *program]
 
 

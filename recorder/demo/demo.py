@@ -8,7 +8,6 @@ Either one fails when a tape does not show what it must show.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -157,9 +156,8 @@ def _demo_smollm2(screen: Screen, out: Path) -> None:
 
 
 def _record(screen: Screen, stage: Stage, packages: Path, tape: Path) -> None:
-    if tape.exists():
-        shutil.rmtree(tape)
     arguments = record_arguments(tape, stage.program, devices=stage.devices, profile=stage.profile)
+    arguments.insert(1, "--force")
     screen.line(f"  $ {shown(arguments)}")
     with screen.working("record"):
         answer = record_program(arguments, engine_environment(packages)).answer

@@ -12,7 +12,6 @@ import pytest
 
 from tapedelay.recorder.demo.commands import prompt_program, record_arguments, record_program
 
-SYNCHRONOUS = {"TAPEDELAY_SYNC": "1"}
 PROMPT = ("--prompt", "Three facts about the sea and the moon, in short sentences:", "--n-predict", "24")
 TINY = ("--prompt-tokens", "150", "--ubatch", "32")
 
@@ -42,10 +41,10 @@ def test_tokens_equal_the_plain_cpu(
     expected = plain(program, environment)
     assert expected["devices"] == ["CPU"]
     for devices in (1, 2):
-        arguments = record_arguments(tmp_path / f"{devices}.tape", program, devices=devices)
-        recording = record_program(arguments, {**environment, **SYNCHRONOUS})
+        arguments = record_arguments(tmp_path / f"{devices}.tape", program, devices=devices, sync=True)
+        recording = record_program(arguments, environment)
         assert recording.tokens == expected["tokens"]
-        assert recording.answer["devices"] == [*(f"TAPE{i}" for i in range(devices)), "CPU"]
+        assert recording.answer["devices"] == ["CPU", *(f"TAPE{i}" for i in range(devices))]
 
 
 def test_tokens_of_a_real_model_equal_the_plain_cpu(
@@ -54,8 +53,8 @@ def test_tokens_of_a_real_model_equal_the_plain_cpu(
     program = prompt_program(smollm2, *PROMPT)
     expected = plain(program, newest)
     for devices in (1, 2):
-        arguments = record_arguments(tmp_path / f"{devices}.tape", program, devices=devices)
-        assert record_program(arguments, {**newest, **SYNCHRONOUS}).tokens == expected["tokens"]
+        arguments = record_arguments(tmp_path / f"{devices}.tape", program, devices=devices, sync=True)
+        assert record_program(arguments, newest).tokens == expected["tokens"]
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -65,8 +64,8 @@ def test_two_recordings_of_one_synchronous_run_are_equal_but_for_times(
     program = prompt_program(tiny_model, *TINY, "--kv-host")
     dumps = []
     for number in range(2):
-        arguments = record_arguments(tmp_path / f"{number}.tape", program, devices=devices)
-        dumps.append(record_program(arguments, {**newest, **SYNCHRONOUS}).info("--dump", "--no-times"))
+        arguments = record_arguments(tmp_path / f"{number}.tape", program, devices=devices, sync=True)
+        dumps.append(record_program(arguments, newest).info("--dump", "--no-times"))
     assert dumps[0].count("\n") > 500
     first, second = (dump.splitlines() for dump in dumps)
     assert [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]][:5] == []

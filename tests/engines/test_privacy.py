@@ -52,7 +52,7 @@ def run(
     program = prompt_program(model, "--prompt", f"{MARKERS['prompt']} w1 w2 w3 w4", "--n-predict", "12")
     environment = {
         **newest,
-        "TAPEDELAY_MARKER": MARKERS["environment"],
+        "GGML_MARKER": MARKERS["environment"],
         "LLAMA_MARKER": MARKERS["environment"],
     }
     recording = record_program(record_arguments(tape, program), environment)

@@ -15,29 +15,30 @@ from tapedelay.recorder.demo.commands import Recording, prompt_program, record_a
 from tapedelay.recorder.demo.demo import STORY
 
 UBATCHES = ("--ubatch", "32", "--n-predict", "8")
-ONE_UBATCH = ("--ubatch", "512", "--n-predict", "8")
 
 
-def record(tape: Path, model: Path, environment: dict[str, str], profile: str, *options: str) -> Recording:
-    program = prompt_program(model, "--prompt", STORY, *options)
-    return record_program(record_arguments(tape, program, devices=2, profile=profile), environment)
+def record(
+    tape: Path, model: Path, environment: dict[str, str], profile: str, *, sync: bool = False
+) -> Recording:
+    program = prompt_program(model, "--prompt", STORY, *UBATCHES)
+    arguments = record_arguments(tape, program, devices=2, profile=profile, sync=sync)
+    return record_program(arguments, environment)
 
 
 @pytest.mark.parametrize("profile", ["vulkan-like", "cuda-like"])
 def test_clean_under_what_real_backends_do(
     profile: str, newest: dict[str, str], smollm2: Path, tmp_path: Path
 ) -> None:
-    assert record(tmp_path / "a.tape", smollm2, newest, profile, *UBATCHES).check() == (0, [])
+    assert record(tmp_path / "a.tape", smollm2, newest, profile).check() == (0, [])
 
 
 def test_full_async_shows_the_hole_in_the_contract(
     newest: dict[str, str], smollm2: Path, tmp_path: Path
 ) -> None:
-    code, findings = record(tmp_path / "a.tape", smollm2, newest, "full-async", *UBATCHES).check()
+    code, findings = record(tmp_path / "a.tape", smollm2, newest, "full-async").check()
     assert code == 1
     assert any("input_embed" in str(finding) for finding in findings), findings
 
 
 def test_full_async_is_clean_when_synchronous(newest: dict[str, str], smollm2: Path, tmp_path: Path) -> None:
-    environment = {**newest, "TAPEDELAY_SYNC": "1"}
-    assert record(tmp_path / "a.tape", smollm2, environment, "full-async", *UBATCHES).check() == (0, [])
+    assert record(tmp_path / "a.tape", smollm2, newest, "full-async", sync=True).check() == (0, [])
