@@ -191,13 +191,15 @@ buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {
     auto * b = new buffer_info{};
     device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
     b->iface = buffer->iface;
+    bool host_memory = buffer->buft && host.ggml_backend_buft_is_host(buffer->buft);
+    if (!d && host_memory) d = device_of(host_cpu());   // some of the CPU's types name no device
     b->device = d ? d->id : NONE;
     // A collection of buffers has no base: tensors name its parts.
     b->anonymous = (d && d->meta) || !buffer->iface.get_base || !buffer->size;
     b->id = NONE;
     b->late = late;
     if (!b->anonymous) {
-        b->host = buffer->buft && host.ggml_backend_buft_is_host(buffer->buft);
+        b->host = host_memory;
         b->bytes = buffer->size;
         b->base = reinterpret_cast<uint64_t>(buffer->iface.get_base(buffer));
         b->weights.store(buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS);

@@ -80,6 +80,7 @@ struct device_info {
     uint32_t id;
     bool test, meta, cuda, frees_seen;   // frees_seen: the free function of its buffers may be replaced
     ggml_backend_reg_t reg;
+    bool wrapped;
     ggml_backend_device_i iface;         // as it was
 };
 

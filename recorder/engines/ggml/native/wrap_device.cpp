@@ -79,7 +79,7 @@ void look_for_meta(const ggml_tensor * op) {
         if (!s) return;
         if (!s->buffer || !s->buffer->buft) continue;
         ggml_backend_dev_t dev = buft_device(s->buffer->buft);
-        if (dev && !devices.find(dev)) wrap_device(dev);
+        wrap_device(dev);
     }
 }
 
@@ -91,21 +91,20 @@ bool w_supports_op(ggml_backend_dev_t dev, const ggml_tensor * op) {
 
 bool w_supports_buft(ggml_backend_dev_t dev, ggml_backend_buffer_type_t buft) {
     device_info & d = info(dev);
-    if (!internal && buft) {
-        ggml_backend_dev_t other = buft_device(buft);
-        if (other && !devices.find(other)) wrap_device(other);
-    }
+    if (!internal && buft) wrap_device(buft_device(buft));
     return d.iface.supports_buft(dev, buft);
 }
 
 }  // namespace
 
 void wrap_device(ggml_backend_dev_t dev) {
-    if (!dev || devices.find(dev)) return;
+    if (!dev) return;
+    device_info * d = devices.find(dev);
+    if (d && d->wrapped) return;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
-    if (devices.find(dev)) return;
-    device_info * d = device_of(dev);
-    if (!d) return;
+    d = device_of(dev);
+    if (!d || d->wrapped) return;
+    d->wrapped = true;
     ggml_backend_device_i & i = dev->iface;
     if (i.init_backend) i.init_backend = w_init;
     // A meta device's buffers are collections: their parts belong to the simple devices.
