@@ -227,8 +227,8 @@ class ZipContainer:
                 raise self._bad(f"{shown} is compressed or encrypted", "stored members")
             if i.file_size != i.compress_size or i.file_size < 0:
                 raise self._bad(f"{shown} states two sizes", "one size")
-            if i.header_offset < end:
-                raise self._bad(f"{shown} lies over another member", "members one after another")
+            if i.header_offset != end:
+                raise self._bad(f"{shown} is not where the one before it ends", "members one after another")
             at = self._data_offset(f, i)
             end = at + i.file_size
             if end > file_bytes:

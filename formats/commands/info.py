@@ -93,7 +93,10 @@ def _validate(tape: Tape, path: Path, *, as_json: bool) -> int:
 
 
 def _screen(f: dict[str, Any]) -> list[str]:
-    engine = " ".join(str(v) for v in f["engine"].values() if isinstance(v, str | int)) or "not known"
+    facts = {k: v for k, v in f["engine"].items() if isinstance(v, str | int) and v != ""}
+    name, build = facts.pop("name", "not known"), facts.pop("build", None)
+    engine = str(name) + ("" if build is None else f" build {build}")
+    engine += "".join(f", {k} {v}" for k, v in sorted(facts.items()))
     state = "complete" if f["complete"] else "NOT complete"
     lines = [
         f"{f['tape']}: {state}, {f['lost']:,} records lost, format {f['format_write']}"
@@ -116,9 +119,8 @@ def _screen(f: dict[str, Any]) -> list[str]:
         f"{t} {n:,}" for t, n in f["tables"].items() if n and t not in ("ops", "devices", "queues")
     )
     lines.append(f"tables     {others or 'nothing else'}")
-    lines.append(
-        f"unknown    {f['unresolved']:,} unresolved waits, {f['unknown_accesses']:,} ops with unknown accesses"
-    )
+    waits, unknown = f["unresolved"], f["unknown_accesses"]
+    lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
     lines += [f"note       {n}" for n in f["notes"]]
     return lines
 
