@@ -173,7 +173,7 @@ class _Printer:
             for kind in ("alloc", "free"):
                 op = b[f"{kind}_op"]
                 opts.append((kind, None if op is None else f".{op}", self._dot(first.get((kind, i)))))
-            if word.startswith(".") and b["generation"]:
+            if b["generation"] and "#" not in word:
                 word = f"{word}#{b['generation']}"
             size = "" if b["bytes"] is None else f" {b['bytes']}"
             self.out.append(f"buffer {word}{size}{_options(opts)}")
