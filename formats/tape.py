@@ -138,10 +138,9 @@ class Tape:
         """Return table `name` with exactly the schema of `formats.schema`."""
         got = self._tables.get(name)
         if got is None:
-            got = SCHEMAS[name].empty_table()
-        elif not isinstance(got, pa.Table):
-            got = got()
-        self._tables[name] = got
+            return SCHEMAS[name].empty_table()
+        if not isinstance(got, pa.Table):
+            got = self._tables[name] = got()
         return got
 
     @property
