@@ -12,6 +12,7 @@ import numpy as np
 
 from ....formats.builder import TapeBuilder
 from ....formats.errors import SpoolError
+from ....formats.profiles import BUILTIN
 from ....formats.tape import Coverage, Manifest, Process, Tape
 from .accesses import Touch, thin, touches
 from .inputs import Filling, Moment, infer
@@ -177,7 +178,7 @@ class _ProcessCollector:
             if flags & Flag.FAILED:
                 self.failed[Kind(kind).name] += 1
                 continue
-            host = self.places.threads[thread]
+            host = self.places.thread(thread)
             on_host = bool(flags & Flag.HOST) or queue == NO_QUEUE
             where = host if on_host else self.places.queue_of(queue, thread)
             values: dict[str, Any] = {
@@ -200,7 +201,11 @@ class _ProcessCollector:
                 if d != NONE:
                     moment = Moment(position, graph=d, inputs=self._inputs_of(d))
             elif kind in _COPIES:
-                values |= {"kind": "copy", "bytes": c, "access_set": self._pair(d, a, e, b, c)}
+                values |= {
+                    "kind": "copy",
+                    "bytes": c,
+                    "access_set": self._pair(d, a, e, b, c, wide=bool(flags & Flag.SPAN)),
+                }
                 objects += tuple(("buffer", x) for x in (d, e) if x != NONE)
                 if kind == Kind.SET and d == NONE and e != NONE and where == host:
                     moment = Moment(position, write=(e, b, b + c))
@@ -314,17 +319,28 @@ class _ProcessCollector:
             for t in rows
         ]
 
-    def _pair(self, src: int, src_at: int, dst: int, dst_at: int, size: int, *, source: bool = True) -> int:
-        key = (src, src_at, dst, dst_at, size, source)
+    def _pair(
+        self,
+        src: int,
+        src_at: int,
+        dst: int,
+        dst_at: int,
+        size: int,
+        *,
+        source: bool = True,
+        wide: bool = False,
+    ) -> int:
+        key = (src, src_at, dst, dst_at, size, source, wide)
         found = self._pair_sets.get(key)
         if found is None:
-            rows = (
-                [Touch(None if src == NONE else src, src_at if src != NONE else 0, size, "read")]
-                if source
-                else []
-            )
-            rows.append(Touch(None if dst == NONE else dst, dst_at if dst != NONE else 0, size, "write"))
-            found = self.builder.access_set(self._access_rows([t for t in rows if t.bytes]))
+            rows = [
+                Touch(None, 0, size, mode, wide=wide)
+                if buffer == NONE
+                else Touch(buffer, at, size, mode, wide=wide)
+                for buffer, at, mode in ((src, src_at, "read"), (dst, dst_at, "write"))
+                if size and (source or mode == "write")
+            ]
+            found = self.builder.access_set(self._access_rows(rows))
             self._pair_sets[key] = found
         return found
 
@@ -366,7 +382,8 @@ class _ProcessCollector:
     def _resolve(self, waits: list[tuple[int, int, int]]) -> None:
         for op, event, generation in waits:
             record = self._recorded.get((event, generation))
-            if record is None:  # recorded, but the record was lost
+            if record is None or not self.rows.precedes(record, op):
+                # It was lost, or two threads called in the same moment and which came first is not known.
                 self.rows.set(op, wait_state="unresolved")
                 self.unresolved += 1
             else:
@@ -375,16 +392,21 @@ class _ProcessCollector:
     def _add_handovers(self, calls: list[Call]) -> None:
         for before, after in handovers(calls):
             sync = self._sync("api-serial")
-            giver, taker = self.places.threads[before.thread], self.places.threads[after.thread]
+            giver, taker = self.places.thread(before.thread), self.places.thread(after.thread)
             common: dict[str, Any] = {
                 "sync": sync,
                 "access_set": 0,
                 "origin": "declared",
                 "name": "api-serial",
             }
-            given = max(before.start_ns, before.end_ns) + self.shift_ns
             record = self.rows.add(
-                before.position, AFTER, kind="record", queue=giver, issuer=giver, issue_ns=given, **common
+                before.position,
+                AFTER,
+                kind="record",
+                queue=giver,
+                issuer=giver,
+                issue_ns=before.start_ns + self.shift_ns,
+                **common,
             )
             self.rows.add(
                 after.position,
@@ -398,7 +420,7 @@ class _ProcessCollector:
             )
 
     def _add_filling(self, thread: int, filling: Filling) -> None:
-        host = self.places.threads[thread]
+        host = self.places.thread(thread)
         self.rows.add(
             filling.position,
             BEFORE if filling.before else AFTER,
@@ -439,6 +461,7 @@ class _ProcessCollector:
                 times=self._level(self.timed_on[q], self.ops_on[q]),
             )
             for q in self.places.threads
+            if q is not None
         ]
         entries += [
             Coverage(
@@ -461,7 +484,7 @@ class _ProcessCollector:
             found.append(f"{self.failed[Kind.COMPUTE.name]} computes failed and are left out")
         if self.unresolved:
             found.append(
-                f"{self.unresolved} waits whose record was lost: findings that depend on them are unknown"
+                f"{self.unresolved} waits whose record was not seen: findings that depend on them are unknown"
             )
         if self.spool.torn:
             found.append("the last definition was cut short: the process died while it wrote it")
@@ -480,4 +503,5 @@ def _mask(text: str) -> str:
 
 
 def _profiles(builder: TapeBuilder) -> dict[str, dict[str, Any]]:
-    return {}
+    used = {d["profile"] for d in builder.rows("devices")}
+    return {name: BUILTIN[name].as_dict() for name in sorted(used) if name in BUILTIN}

@@ -34,8 +34,8 @@ class Places:
     ----------
     host : int
         Host device. The engine's CPU device is the same memory and has no queue of its own.
-    threads : list of int
-        Queue of each host thread.
+    threads : list of int or None
+        Queue of each host thread; None for the plugin's own workers.
     queues : list of int or None
         Queue of each backend object; None where it works on the calling thread.
     devices, buffers, syncs : list of int
@@ -55,9 +55,7 @@ class Places:
             process=process,
         )
         self.devices = [self._device(i, naming, prefix) for i in range(len(spool.devices))]
-        self.threads = [
-            self._thread(naming.fresh("queues", f"{prefix}host{i}")) for i in range(spool.threads)
-        ]
+        self.threads = self._threads(naming, prefix)
         self.queues = [self._queue(i, naming, prefix) for i in range(len(spool.queues))]
         self.syncs = [self._event(i, naming, prefix) for i in range(len(spool.events))]
         self.buffers: list[int] = []
@@ -73,6 +71,13 @@ class Places:
         return self._builder.device(
             name=naming.fresh("devices", prefix + d.name), kind=kind, profile=profile, process=self.process
         )
+
+    def _threads(self, naming: Naming, prefix: str) -> list[int | None]:
+        queues: list[int | None] = []
+        for calls in self.spool.host_threads():
+            name = naming.fresh("queues", f"{prefix}host{len(queues) - queues.count(None)}") if calls else ""
+            queues.append(self._thread(name) if calls else None)
+        return queues
 
     def _thread(self, name: str) -> int:
         return self._builder.queue(device=self.host, name=name, kind="host_thread", process=self.process)
@@ -119,4 +124,10 @@ class Places:
     def queue_of(self, queue: int, thread: int) -> int:
         """Return the tape queue on which work of a backend object runs when `thread` calls."""
         own = self.queues[queue] if queue < len(self.queues) else None
-        return self.threads[thread] if own is None else own
+        return self.thread(thread) if own is None else own
+
+    def thread(self, thread: int) -> int:
+        """Return the tape queue of a host thread."""
+        queue = self.threads[thread]
+        assert queue is not None, "a thread that calls the engine has a queue"
+        return queue

@@ -45,6 +45,10 @@ class OpRows:
         for name, value in values.items():
             self._columns[name][op] = value
 
+    def precedes(self, a: int, b: int) -> bool:
+        """Return whether op `a` stands before op `b`."""
+        return self._keys[a] < self._keys[b]
+
     def get(self, op: int, name: str) -> Any:
         """Return one value."""
         return self._columns[name][op]

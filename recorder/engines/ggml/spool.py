@@ -132,6 +132,7 @@ class Flag(IntFlag):
     FAILED = 4
     META = 8
     CHILD = 16
+    SPAN = 32
 
 
 class HeaderFlag(IntFlag):
@@ -249,6 +250,13 @@ class Spool:
     def complete(self) -> bool:
         """Whether everything that happened is here."""
         return self.ended and not self.failed and not self.torn and self.lost == 0
+
+    def host_threads(self) -> list[bool]:
+        """Return which threads called the engine; the others are workers of the plugin."""
+        calls = self.records["thread"][self.records["kind"] != Kind.EXEC]
+        used = np.zeros(self.threads, bool)
+        used[calls] = True
+        return [bool(u) for u in used]
 
 
 def read_spools(directory: Path) -> list[Spool]:
@@ -461,10 +469,14 @@ def _queue(p: _Payload, s: Spool) -> None:
 
 
 def _buffer(p: _Payload, s: Spool) -> None:
-    p.next_id(len(s.buffers), "buffer")
+    index = p.u32()
+    _known(index, len(s.buffers) + 1, "buffer", p.where)
     device, flags, size, base = p.u32(), p.u32(), p.u64(), p.u64()
     _known(device, len(s.devices), "device", p.where, optional=True)
-    s.buffers.append(BufferDef(device, flags, _int64(size, "size of a buffer", p.where), base, p.text()))
+    # An id that comes again replaces what was said before: usage is known after the allocation only.
+    s.buffers[index : index + 1] = [
+        BufferDef(device, flags, _int64(size, "size of a buffer", p.where), base, p.text())
+    ]
 
 
 def _event(p: _Payload, s: Spool) -> None:

@@ -1,0 +1,148 @@
+"""Load the plugin into the ggml of a Python package, right after that package is imported.
+
+Stands alone: it runs inside the recorded program, on whatever Python that is, with nothing but the standard
+library. It never raises into the program; what it could not do it says once, on stderr and in a small file in
+the spool, from which ``record`` tells the user.
+"""
+
+# Old interpreters may run this: no syntax newer than Python 3.8.
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ENGINES", "install", "load_plugin", "uninstall"]
+
+ENGINES = ("xllamacpp", "llama_cpp")
+"""Packages that bring a ggml along."""
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds an engine's package as Python would and adds one step after its import."""
+
+    def __init__(self) -> None:
+        self.busy = False
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: Any = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in ENGINES or self.busy:
+            return None
+        self.busy = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self.busy = False
+        if spec is None or spec.loader is None:
+            return None
+        spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Wraps a package's loader."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        # The program must find the loader that it would have found without us.
+        module.__loader__ = self.inner
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.inner
+        self.inner.exec_module(module)
+        load_plugin(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+_FINDER = _Finder()
+
+
+def install() -> None:
+    """Install the import hook, if a recording was asked for; load into engines that are imported already."""
+    if not os.environ.get("TAPEDELAY_PLUGIN"):
+        return
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    for name in ENGINES:
+        if name in sys.modules:
+            load_plugin(sys.modules[name])
+
+
+def uninstall() -> None:
+    """Remove the import hook."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+
+
+def load_plugin(module: Any) -> bool:
+    """Load the plugin into the ggml that `module` uses; return whether it is there."""
+    name = module.__name__
+    try:
+        fault = _load(_library(module), os.environ["TAPEDELAY_PLUGIN"])
+    except Exception as e:
+        fault = f"{type(e).__name__}: {e}"
+    if fault:
+        sys.stderr.write(f"tapedelay: {name} was imported, but the plugin is not in it ({fault})\n")
+    _report(name, str(getattr(module, "__version__", "")), fault)
+    return not fault
+
+
+def _library(module: Any) -> Any:
+    """Return the library through which this package reaches ggml.
+
+    xllamacpp is one extension module with ggml inside. llama_cpp holds several libraries, and only the copy
+    of ggml behind ``libllama`` works: loading into another one records nothing while all answers are right.
+    """
+    import ctypes
+
+    if module.__name__ == "llama_cpp":
+        inner = sys.modules["llama_cpp.llama_cpp"]
+        return inner._lib
+    return ctypes.CDLL(sys.modules[module.__name__ + ".xllamacpp"].__file__)
+
+
+def _load(library: Any, plugin: str) -> str:
+    import ctypes
+
+    try:
+        load = library.ggml_backend_load
+        find = library.ggml_backend_reg_by_name
+    except AttributeError:
+        return "its library does not export ggml_backend_load"
+    for function in (load, find):
+        function.restype = ctypes.c_void_p
+        function.argtypes = [ctypes.c_char_p]
+    if find(b"TAPE"):  # GGML_BACKEND_PATH was honoured, or this is the second package on one ggml
+        return ""
+    if not load(os.fsencode(plugin)):
+        return "ggml_backend_load refused it"
+    return ""
+
+
+def _report(name: str, version: str, fault: str) -> None:
+    spool = os.environ.get("TAPEDELAY_SPOOL")
+    if not spool:
+        return
+    try:
+        path = os.path.join(spool, f"hook-{os.getpid()}-{name}.json")
+        with open(path, "w") as f:
+            json.dump({"package": name, "version": version, "fault": fault}, f)
+    except OSError:
+        pass
