@@ -1,15 +1,16 @@
 """The edge contract as code: which op completes before which other op starts, and the reference order.
 
-`resolve` reads the columns of a tape once and returns a `Contract`. Its nodes are *units*: a unit is one op, or
-all members of one collective, and is named by the row of its last member (its issue index). An edge
+`resolve` reads the columns of a tape once and returns a `Contract`. Its nodes are *units*: a unit is one op,
+or all members of one collective, and is named by the row of its last member (its issue index). An edge
 ``source -> target`` says that the source has ended before the target starts.
 
-An op with children (rows that name it as their parent) starts before and ends after them: its predecessors come
-before the children, the children before what follows it. An edge from an op to one of its own descendants
-therefore counts from its start and adds nothing.
+An op with children (rows that name it as their parent) starts before and ends after them: its predecessors
+come before the children, the children before what follows it. An edge from an op to one of its own
+descendants therefore counts from its start and adds nothing.
 
-`Contract.order` gives the reference order: the topological order that always takes the lowest ready issue index.
-What never becomes ready is stuck: a semaphore wait without its signal, a cycle, and all that depends on them.
+`Contract.order` gives the reference order: the topological order that always takes the lowest ready issue
+index. What never becomes ready is stuck: a semaphore wait without its signal, a cycle, and all that depends
+on them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from .plain import NULL, flags, flat, ids, optional, words
 from .errors import InvalidTape
+from .plain import NULL, flags, flat, ids, optional, words
 from .profiles import Profile, find_profile
 from .tape import Tape
 
@@ -94,7 +95,10 @@ class Table:
     def error(self, found: str, expected: str) -> InvalidTape:
         """Return the error."""
         return InvalidTape(
-            found, expected=expected, where=self.name, next_step="`tapedelay info --validate` lists every fault"
+            found,
+            expected=expected,
+            where=self.name,
+            next_step="`tapedelay info --validate` lists every fault",
         )
 
     def dense(self, values: Sequence[int], what: str) -> None:
@@ -568,7 +572,9 @@ class _Resolver:
                 binary.setdefault(ops.sync[row], []).append(row)
             else:
                 tops, rows = timeline.setdefault(ops.sync[row], ([], []))
-                if not tops or value > tops[-1]:  # a signal that does not raise the maximum is first for nobody
+                if (
+                    not tops or value > tops[-1]
+                ):  # a signal that does not raise the maximum is first for nobody
                     tops.append(value)
                     rows.append(row)
         turn: dict[int, int] = {}
@@ -606,9 +612,7 @@ class _Ordering:
         self.c = contract
         rows = contract.ops.rows
         self.first, self.targets = contract.by_source()
-        self.missing: list[int] = (
-            np.bincount(contract.target, minlength=rows).tolist() if rows else []
-        )
+        self.missing: list[int] = np.bincount(contract.target, minlength=rows).tolist() if rows else []
         for unit, parents in contract.parents.items():
             self.missing[unit] += len(parents)
         self.any_targets: dict[int, list[int]] = {}

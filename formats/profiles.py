@@ -34,14 +34,15 @@ class Profile:
     free_synchronises, alloc_synchronises : bool
         The op waits for all earlier ops of the buffer's device, and the issuing host thread goes on after it.
     blocking_copies : tuple of str
-        Directions (see `COPY_DIRECTIONS`) whose issuer waits until the copy is complete. Memory that no buffer
-        names counts as pageable host memory; pinned memory is never blocking.
+        Directions (see `COPY_DIRECTIONS`) whose issuer waits until the copy is complete. Memory that no
+        buffer names counts as pageable host memory; pinned memory is never blocking.
     async_h2d : bool
         A test device's asynchronous copy accepts host sources.
     async_d2d : bool
         ... and other test devices' memory.
     d2d_queue : str
-        ``src``: such a copy runs on the source's queue and the destination waits; ``dst``: on the destination's.
+        ``src``: such a copy runs on the source's queue and the destination waits; ``dst``: on the
+        destination's.
     events : bool
         The device has events.
     host_buffer : bool

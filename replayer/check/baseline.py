@@ -1,0 +1,106 @@
+"""Baselines: accepted findings, by signature, in a small JSON file that lives well in git."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...formats.errors import InfrastructureError, InvalidTape, MissingInput
+from .findings import Report
+
+__all__ = ["SCHEMA", "Baseline", "read_baseline", "write_baseline"]
+
+SCHEMA = "tapedelay-baseline-1"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Accepted signatures.
+
+    Attributes
+    ----------
+    signatures : frozenset of str
+        See `Finding.signature`.
+    """
+
+    signatures: frozenset[str] = field(default_factory=frozenset)
+
+    def accepts(self, signature: str) -> bool:
+        """Whether findings of that signature are accepted."""
+        return signature in self.signatures
+
+    def stale(self, found: Iterable[str]) -> list[str]:
+        """Return the signatures that nothing matched."""
+        return sorted(self.signatures - set(found))
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Return the baseline of a file.
+
+    Raises
+    ------
+    MissingInput
+        If it cannot be read.
+    InvalidTape
+        If it is not a baseline.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise MissingInput(
+            f"cannot be read: {e.strerror}",
+            expected="a baseline",
+            where=path.name,
+            next_step="write one with --write-baseline FILE",
+        ) from None
+    except UnicodeDecodeError:
+        raise _bad(path, "not text") from None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _bad(path, "not JSON") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise _bad(path, "not a baseline of this version")
+    accepted = data.get("accepted")
+    if not isinstance(accepted, list):
+        raise _bad(path, "`accepted` is not a list")
+    signatures = [a.get("signature") if isinstance(a, dict) else None for a in accepted]
+    if not all(isinstance(s, str) for s in signatures):
+        raise _bad(path, "an entry without a signature")
+    return Baseline(frozenset(str(s) for s in signatures))
+
+
+def _bad(path: Path, found: str) -> InvalidTape:
+    return InvalidTape(
+        found,
+        expected=f'a JSON object with "schema": "{SCHEMA}" and "accepted": [{{"signature": ...}}]',
+        where=path.name,
+        next_step="write it anew with --write-baseline FILE",
+    )
+
+
+def write_baseline(path: Path, report: Report) -> int:
+    """Write all findings of a report as accepted and return how many kinds there are.
+
+    Raises
+    ------
+    InfrastructureError
+        If the file cannot be written.
+    """
+    seen: dict[str, dict[str, str]] = {}
+    for group in report.groups:
+        example = group.example
+        seen.setdefault(
+            example.signature,
+            {"signature": example.signature, "verdict": example.verdict, "why": example.text},
+        )
+    data = {"schema": SCHEMA, "accepted": [seen[s] for s in sorted(seen)]}
+    try:
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise InfrastructureError(
+            f"cannot be written: {e.strerror}", where=path.name, next_step="name a place that can be written"
+        ) from None
+    return len(seen)

@@ -1,0 +1,272 @@
+"""One pass over a tape in reference order: clocks, races, lifetimes, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...formats.edges import Contract, Order, resolve
+from ...formats.plain import NULL, flat, words
+from ...formats.tape import Tape
+from .baseline import Baseline
+from .clocks import Chains, Clocks, assumptions
+from .explain import Views, signature, story
+from .findings import Condition, Finding, Group, Report, plural, ranked
+from .lifetime import Fault, Lifetimes
+from .races import Lanes, Pair, Races, Ranks
+from .ranges import Buffers, Ranges
+
+__all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
+
+MAX_FINDINGS = 100_000
+"""Findings kept one by one; beyond, only groups count on."""
+
+_TOUCH = frozenset({"host", "kernel", "compute", "copy", "memset", "rdma"})
+_WAITS = frozenset({"semwait", "semsig", "coll", "alloc", "free", "destroy"})
+_EVERY = 4096
+
+Progress = Callable[[int, int], None]
+"""Called now and then with how many of how many ops are done."""
+
+
+def check_tape(tape: Tape, baseline: Baseline | None = None, *, progress: Progress | None = None) -> Report:
+    """Return the races, lifetime faults and deadlocks of a tape.
+
+    Parameters
+    ----------
+    tape : Tape
+        The tape.
+    baseline : Baseline, optional
+        Accepted findings; they are reported but do not count.
+    progress : callable, optional
+        Called with the ops done and the ops in all.
+
+    Returns
+    -------
+    Report
+        Findings, groups, failed conditions and the verdict.
+
+    Raises
+    ------
+    InvalidTape
+        If a reference of the tape points nowhere.
+    """
+    return _Judge(tape, baseline, progress).run()
+
+
+class _Judge:
+    def __init__(self, tape: Tape, baseline: Baseline | None, progress: Progress | None) -> None:
+        self.tape = tape
+        self.baseline = baseline
+        self.progress = progress
+        self.contract: Contract = resolve(tape)
+        self.order: Order = self.contract.order()
+        self.buffers = Buffers(tape)
+        self.ranges = Ranges(tape, self.contract, self.buffers)
+        self.views = Views(tape, self.buffers)
+        self.report = Report(tape.name)
+        self.groups: dict[tuple[str, str], Group] = {}
+        self.coverage = {c.queue: c for c in tape.manifest.coverage}
+        self.dropped = 0
+
+    def run(self) -> Report:
+        """Return the report."""
+        self._deadlocks()
+        self._walk()
+        self.report.groups = ranked(self.groups.values())
+        self._conditions()
+        if self.baseline is not None:
+            self.report.stale = self.baseline.stale(g.example.signature for g in self.report.groups)
+        return self.report
+
+    # --- the pass ---
+
+    def _walk(self) -> None:
+        contract = self.contract
+        queues = contract.queues
+        chains = Chains(contract)
+        clocks = Clocks(contract, chains)
+        unseen = {
+            q
+            for q in range(queues.rows)
+            if queues.host[q] and q in self.coverage and self.coverage[q].waits != "full"
+        }
+        assumed = assumptions(contract, unseen)
+        hopes = Clocks(contract, chains, assumed) if assumed else None
+        lanes, ranks = Lanes(contract, chains), Ranks(contract.ops.rows)
+        races = Races(contract, self.ranges, chains, lanes, ranks)
+        lifetimes = Lifetimes(self.tape, contract, self.buffers, self.ranges, chains, lanes, ranks)
+        children, members = contract.children, contract.members
+        done = 0
+        for event in self.order.schedule:
+            unit = event if event >= 0 else ~event
+            rows = members.get(unit) or (unit,)
+            if event < 0:
+                for row in rows:
+                    chains.end(row)
+                clocks.end(unit, None)
+                if hopes is not None:
+                    hopes.end(unit, None)
+                continue
+            clock = clocks.start(unit)
+            hopeful = hopes.start(unit) if hopes is not None else None
+            lanes.start(unit)
+            for row in rows:
+                ranks.add(row)
+                chains.place(row, clock)
+            for pair in races.visit(unit, rows, clock, hopeful):
+                self._race(pair)
+            if lifetimes.active:
+                for fault in lifetimes.visit(unit, rows, clock, hopeful):
+                    self._lifetime(fault)
+            if unit not in children:
+                for row in rows:
+                    chains.end(row)
+                clocks.end(unit, clock)
+                if hopes is not None and hopeful is not None:
+                    hopes.end(unit, hopeful)
+            done += len(rows)
+            if self.progress is not None and done % _EVERY < len(rows):
+                self.progress(done, contract.ops.rows)
+        self.report.ops_checked = done
+        self.report.accesses_checked = races.seen
+
+    # --- findings ---
+
+    def _add(self, finding: Finding) -> None:
+        if self.baseline is not None and self.baseline.accepts(finding.signature):
+            finding = replace(finding, accepted=True)
+        if len(self.report.findings) < MAX_FINDINGS:
+            self.report.findings.append(finding)
+        else:
+            self.dropped += 1
+        key = (finding.verdict, finding.signature)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(finding)
+        group.add(finding)
+
+    def _race(self, pair: Pair) -> None:
+        ops = (
+            self.views.of(pair.first, pair.first_access),
+            self.views.of(pair.second, pair.second_access),
+        )
+        what = self.buffers.name[pair.root] or f"buffer {pair.root}"
+        verdict = "unknown" if pair.assumed else "race" if pair.definite else "possible"
+        self._add(
+            Finding(
+                "race", verdict, pair.fault, ops, what, pair.begin, pair.end,
+                story("race", pair.fault, ops, what), signature("race", pair.fault, ops, what),
+            )
+        )  # fmt: skip
+
+    def _lifetime(self, fault: Fault) -> None:
+        kinds = self.contract.ops.kind
+        second_uses = kinds[fault.first] in ("free", "alloc", "destroy")
+        access = fault.access
+        ops = (
+            self.views.of(fault.first, NULL if second_uses else access),
+            self.views.of(fault.second, access if second_uses else NULL),
+        )
+        begin = end = None
+        if fault.sync != NULL:
+            what = words(flat(self.tape.table("syncs")), "name")[fault.sync] or f"sync {fault.sync}"
+        else:
+            root = self.buffers.root[fault.buffer]
+            what = self.buffers.name[root] or f"buffer {root}"
+            size = self.buffers.bytes[fault.buffer]
+            if not self.buffers.is_whole(fault.buffer) and size is not None:
+                begin = self.buffers.offset[fault.buffer]
+                end = begin + size
+        verdict = "unknown" if fault.assumed else "lifetime" if fault.definite else "possible"
+        self._add(
+            Finding(
+                "lifetime", verdict, fault.fault, ops, what, begin, end,
+                story("lifetime", fault.fault, ops, what), signature("lifetime", fault.fault, ops, what),
+            )
+        )  # fmt: skip
+
+    def _deadlocks(self) -> None:
+        stuck = self.order.stuck
+        for rows in [(r,) for r in stuck.never] + list(stuck.cycles):
+            ops = tuple(self.views.of(r) for r in rows)
+            self._add(
+                Finding(
+                    "deadlock", "deadlock", "deadlock", ops, "", None, None,
+                    story("deadlock", "deadlock", ops, ""), signature("deadlock", "deadlock", ops, ""),
+                )
+            )  # fmt: skip
+
+    # --- what limits the verdict ---
+
+    def _conditions(self) -> None:
+        contract, add = self.contract, self.report.conditions.append
+        ops, queues = contract.ops, contract.queues
+        touching = [
+            r
+            for r, kind in enumerate(ops.kind)
+            if kind in _TOUCH and contract.unit[r] not in contract.children
+        ]
+        unknown = sum(ops.access_set[r] == NULL for r in touching)
+        if unknown:
+            add(
+                Condition(
+                    "accesses", f"what {plural(unknown, 'op')} touch{'es' * (unknown == 1)} is unknown", True
+                )
+            )
+        busy = {ops.queue[r] for r in touching}
+        for level in ("none", "partial"):
+            blind = [q for q in sorted(busy) if q in self.coverage and self.coverage[q].accesses == level]
+            if blind:
+                add(Condition("accesses", f"accesses: {level} on {self._names(blind)}", level == "none"))
+            threads = [
+                q
+                for q in range(queues.rows)
+                if queues.host[q] and q in self.coverage and self.coverage[q].host_accesses == level
+            ]
+            if threads:
+                add(
+                    Condition(
+                        "host_accesses",
+                        f"host code between ops was {'not' if level == 'none' else 'only partly'} seen on "
+                        f"{self._names(threads)}",
+                    )
+                )
+        if contract.unresolved:
+            add(
+                Condition(
+                    "waits",
+                    f"{plural(len(contract.unresolved), 'wait')} without a known record: pairs that depend on them "
+                    "are unknown",
+                )
+            )
+        unseen = [q for q in range(queues.rows) if q in self.coverage and self.coverage[q].waits != "full"]
+        hosts = [q for q in unseen if queues.host[q]]
+        if len(hosts) and sum(queues.host) > 1:
+            add(
+                Condition(
+                    "host_waits",
+                    f"synchronisation between host threads was not all seen ({self._names(hosts)}): pairs "
+                    "that depend on it are unknown",
+                )
+            )
+        others = [q for q in unseen if not queues.host[q]]
+        if others:
+            add(Condition("waits", f"waits were not all seen on {self._names(others)}"))
+        manifest = self.tape.manifest
+        if not manifest.complete:
+            add(Condition("complete", "the recording did not end cleanly: what followed is not judged"))
+        if manifest.lost:
+            add(Condition("complete", f"{plural(manifest.lost, 'record')} lost", True))
+        stuck = len(self.order.stuck.units)
+        if stuck:
+            add(Condition("complete", f"{plural(stuck, 'op')} never start: what they touch is not judged"))
+        if self.dropped:
+            add(Condition("findings", f"{self.dropped} more findings are only counted, not listed"))
+        if not touching and not any(k in _WAITS for k in ops.kind) and not any(s > 0 for s in ops.access_set):
+            add(Condition("accesses", "no op that touches memory or waits for a signal", True))
+
+    def _names(self, queues: list[int]) -> str:
+        names = [self.contract.queues.name[q] or f"queue {q}" for q in queues]
+        more = len(names) - 4
+        return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
