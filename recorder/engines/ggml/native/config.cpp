@@ -86,7 +86,9 @@ const char * profile_parse(const char * data, profile & out) {
 
 bool config_read(config & out) {
     uint64_t devices = out.devices, threads = out.threads, memory_mb = out.memory_bytes >> 20, synchronous = 0;
-    if (!read_number("TAPEDELAY_DEVICES", 0, 15, devices) || !read_number("TAPEDELAY_THREADS", 1, 1024, threads) ||
+    const char * count = variable("TAPEDELAY_DEVICES");
+    out.devices_chosen = count && strcmp(count, "auto") != 0;
+    if ((out.devices_chosen && !read_number("TAPEDELAY_DEVICES", 0, 15, devices)) || !read_number("TAPEDELAY_THREADS", 1, 1024, threads) ||
         !read_number("TAPEDELAY_MEM_MB", 1, 1ull << 30, memory_mb) ||
         !read_number("TAPEDELAY_SYNC", 0, 1, synchronous)) {
         return false;

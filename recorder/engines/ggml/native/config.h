@@ -16,6 +16,7 @@ struct profile {
 
 struct config {
     unsigned devices = 1;          // TAPEDELAY_DEVICES
+    bool devices_chosen = false;   // unset or "auto": none where the host has a GPU, else one
     unsigned threads = 1;          // TAPEDELAY_THREADS: CPU threads of each device
     uint64_t memory_bytes = 8192ull << 20;   // TAPEDELAY_MEM_MB, of each device
     bool synchronous = false;      // TAPEDELAY_SYNC=1: every command is complete before its call returns
