@@ -36,10 +36,9 @@ int load_name(const char * text, uint64_t * words, uint64_t & hash) {
         if (zero) w &= ((zero & -zero) >> 7) - 1;   // bytes below the first zero byte
         words[n++] = w;
         h = (h ^ w) * 0x9fb21c651e98df25ull;
-        h ^= h >> 32;
         if (zero) break;
     }
-    hash = h;
+    hash = h ^ h >> 32;
     return n;
 }
 

@@ -1,0 +1,129 @@
+// Drives the real spool writer without an engine; the tests (test_spool_writer.py) read what it leaves behind.
+// usage: spool_driver MODE DIRECTORY [number ...]; exit 0 = the process came through, whatever became of the disk.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "record.h"
+
+using namespace td;
+
+namespace {
+
+void write_numbers(uint64_t from, uint64_t to) {
+    for (uint64_t i = from; i < to; i++) emit(K_SYNC, 0, 0, i, i * i, ~i, static_cast<uint32_t>(i), 7, NONE);
+}
+
+int finish_run() {
+    printf("alive\n");
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    if (argc < 3) return 2;
+    const std::string mode = argv[1];
+    auto number = [&](int i) { return argc > i ? strtoull(argv[i], nullptr, 0) : 0ull; };
+
+    if (mode == "limited") {   // RLIMIT_FSIZE of this process, in bytes
+        rlimit l = {number(4), number(4)};
+        setrlimit(RLIMIT_FSIZE, &l);
+    }
+    if (mode == "overflow") {   // room for one segment only, and nobody who refills in time
+        sizes.segment_bytes = 64 << 10;
+        sizes.ahead_bytes = 1;
+    }
+    const bool started = spool_start(argv[2]);
+    printf(started ? "started\n" : "off\n");
+    fflush(stdout);
+
+    if (mode == "numbers" || mode == "limited" || mode == "overflow") {   // N records on this thread
+        write_numbers(0, number(3));
+        return finish_run();
+    }
+    if (mode == "threads") {   // N records on each of T threads
+        std::vector<std::thread> all;
+        for (uint64_t t = 0; t < number(4); t++) all.emplace_back([=] { write_numbers(t << 32, (t << 32) + number(3)); });
+        for (auto & t : all) t.join();
+        return finish_run();
+    }
+    if (mode == "slow") {   // N records, one millisecond per hundred: the helper can keep up, the disk may not
+        for (uint64_t i = 0; i < number(3); i++) {
+            emit(K_SYNC, 0, 0, i);
+            if (i % 100 == 99) usleep(1000);
+        }
+        return finish_run();
+    }
+    if (mode == "definitions") {   // N frames of B bytes, each before the record that names it
+        const std::string payload(number(4), 'x');
+        uint32_t refused = 0;
+        for (uint32_t i = 0; i < number(3); i++) {
+            if (define(D_NAME, blob().u32(i).str(payload.c_str()))) emit(K_SYNC, 0, 0, i, 0, 0, NONE, NONE, i);
+            else { refused++; emit(K_SYNC, 0, 0, i, 0, 0, NONE, NONE, i); }
+        }
+        printf("refused %u\n", refused);
+        return finish_run();
+    }
+    if (mode == "forever") {   // numbered records until killed; stdout gets each number after its record
+        for (uint64_t i = 0;; i++) {
+            emit(K_SYNC, 0, 0, i);
+            if (::write(1, &i, 8) != 8) return 1;
+        }
+    }
+    if (mode == "blocked") {   // a call that never returns
+        entry e = emit(K_SYNC, 3, 0, 42);
+        printf("issued\n");
+        fflush(stdout);
+        pause();
+        finish(e);
+        return 0;
+    }
+    if (mode == "cancel") {   // declined calls: the last slot is given back, an inner record makes it a hole
+        entry a = take(K_COPY, 0, 0);
+        cancel(a);
+        emit(K_SYNC, 0, 0, 1);
+        entry b = take(K_COPY, 0, 0);
+        emit(K_SYNC, 0, 0, 2);
+        cancel(b);
+        emit(K_SYNC, 0, 0, 3);
+        return finish_run();
+    }
+    if (mode == "fork") {   // parent, child and grandchild; ids made before the fork mean the same in all
+        define(D_NAME, blob().u32(0).str("before"));
+        emit(K_SYNC, 0, 0, 1, 0, 0, NONE, NONE, 0);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            define(D_NAME, blob().u32(1).str("child"));
+            emit(K_SYNC, 0, 0, 2, 0, 0, NONE, NONE, 1);
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                emit(K_SYNC, 0, 0, 3, 0, 0, NONE, NONE, 0);
+                exit(0);
+            }
+            int status = 0;
+            waitpid(grandchild, &status, 0);
+            emit(K_SYNC, 0, 0, 4, 0, 0, NONE, NONE, 0);
+            exit(status);
+        }
+        pid_t silent = fork();
+        if (silent == 0) _exit(0);   // records nothing: leaves no files
+        int status = 0;
+        waitpid(silent, &status, 0);
+        waitpid(child, &status, 0);
+        emit(K_SYNC, 0, 0, 5, 0, 0, NONE, NONE, 0);
+        printf("alive\n");
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    }
+    return 2;
+}
