@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from typing import Any
 from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError, UsageError
 from ..formats.tape import Tape
 from ..formats.write import write_tape
-from .engines.ggml.collect import collect_directory
+from .engines.ggml.collect import collect_directory, hook_reports
 from .hook import engine_hook
 from .launch import Asked, environment, run
 from .plugin import ggml_plugin
@@ -241,7 +240,7 @@ def _exported(plugin: Path, name: str) -> None:
 
 def _collect(result: Recording, spool: Path) -> None:
     """Write the tape and judge the recording; faults are noted, not raised."""
-    hooks = _hook_reports(spool)
+    hooks = hook_reports(spool)
     try:
         if not any(spool.glob("*.rec")):
             result.faults.append(_nothing(hooks))
@@ -300,11 +299,11 @@ def _plain(name: str) -> str:
     return re.sub(r"^p\d+\.", "", name)
 
 
-def _nothing(hooks: list[dict[str, Any]]) -> CannotJudge:
+def _nothing(hooks: list[dict[str, str]]) -> CannotJudge:
     return _not_asked("nothing was recorded: no process loaded the plugin", hooks)
 
 
-def _not_asked(found: str, hooks: list[dict[str, Any]]) -> CannotJudge:
+def _not_asked(found: str, hooks: list[dict[str, str]]) -> CannotJudge:
     faults = [f"{h['package']} {h['version']}: {h['fault']}".strip() for h in hooks if h.get("fault")]
     if faults:
         step = f"the plugin could not be loaded into {'; '.join(faults)}"
@@ -316,13 +315,3 @@ def _not_asked(found: str, hooks: list[dict[str, Any]]) -> CannotJudge:
             "-E), or a program whose ggml loads GGML_BACKEND_PATH, and that it puts layers on the device"
         )
     return CannotJudge(found, expected="work on the device asked for", next_step=step)
-
-
-def _hook_reports(spool: Path) -> list[dict[str, Any]]:
-    reports = []
-    for path in sorted(spool.glob("hook-*.json")):
-        with suppress(OSError, ValueError):
-            report = json.loads(path.read_text())
-            if isinstance(report, dict) and {"package", "version"} <= report.keys():
-                reports.append(report)
-    return reports

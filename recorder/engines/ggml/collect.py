@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,14 @@ from .rows import AFTER, BEFORE, SELF, OpRows
 from .serial import Call, handovers
 from .spool import NO_QUEUE, NONE, Flag, Kind, Spool, read_spools
 
-__all__ = ["collect", "collect_directory"]
+__all__ = ["collect", "collect_directory", "hook_reports"]
 
 _NOTE_SPLITS = "split and step: not seen (function tables do not show them)"
 _PATH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s:;,'\")]+")
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,24}")
 _COPIES = (Kind.COPY, Kind.SET, Kind.GET)
+_REPORT = ("package", "version", "fault")
+_TAKE_TIME = ("compute", "copy", "memset", "sync")
 
 
 def collect_directory(directory: Path) -> Tape:
@@ -45,7 +50,27 @@ def collect_directory(directory: Path) -> Tape:
             where=directory.name,
             next_step="see that the program loads ggml and that ggml can load plugins",
         )
-    return collect(spools)
+    tape = collect(spools)
+    packages = hook_reports(directory)
+    if packages and tape.manifest.engine:
+        engine = {
+            **tape.manifest.engine,
+            "package": packages[0]["package"],
+            "package_version": packages[0]["version"],
+        }
+        tape.manifest = replace(tape.manifest, engine=engine)
+    return tape
+
+
+def hook_reports(directory: Path) -> list[dict[str, str]]:
+    """Return what the import hook left behind: each engine's package, its version, and what went wrong."""
+    reports = []
+    for path in sorted(directory.glob("hook-*.json")):
+        with suppress(OSError, ValueError):
+            report = json.loads(path.read_text())
+            if isinstance(report, dict) and all(isinstance(report.get(k), str) for k in _REPORT):
+                reports.append({k: _mask(report[k]) for k in _REPORT})
+    return reports
 
 
 def collect(spools: Sequence[Spool]) -> Tape:
@@ -142,6 +167,7 @@ class _ProcessCollector:
         self.unresolved = 0
         self.ops_on: Counter[int] = Counter()
         self.timed_on: Counter[int] = Counter()
+        self.timeable_on: Counter[int] = Counter()
         self.unknown_on: Counter[int] = Counter()
         self._thinned: dict[int, tuple[int, str]] = {}
         self._pair_sets: dict[tuple[Any, ...], int] = {}
@@ -285,8 +311,10 @@ class _ProcessCollector:
 
     def _count(self, queue: int, values: dict[str, Any]) -> None:
         self.ops_on[queue] += 1
-        if values.get("duration_ns") is not None:
-            self.timed_on[queue] += 1
+        if values["kind"] in _TAKE_TIME:
+            self.timeable_on[queue] += 1
+            if values.get("duration_ns") is not None:
+                self.timed_on[queue] += 1
         if values.get("access_set") is None:
             self.unknown_on[queue] += 1
 
@@ -458,7 +486,7 @@ class _ProcessCollector:
                 accesses=self._level(self.ops_on[q] - self.unknown_on[q], self.ops_on[q]),
                 host_accesses="partial",
                 waits="partial",
-                times=self._level(self.timed_on[q], self.ops_on[q]),
+                times=self._level(self.timed_on[q], self.timeable_on[q]),
             )
             for q in self.places.threads
             if q is not None
@@ -467,7 +495,7 @@ class _ProcessCollector:
             Coverage(
                 q,
                 accesses=self._level(self.ops_on[q] - self.unknown_on[q], self.ops_on[q]),
-                times=self._level(self.timed_on[q], self.ops_on[q]),
+                times=self._level(self.timed_on[q], self.timeable_on[q]),
             )
             for q in self.places.queues
             if q is not None
