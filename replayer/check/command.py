@@ -128,9 +128,6 @@ def _next(path: Path, report: Report, write: Path | None, written: int) -> None:
         say_next(f"tapedelay info {quoted(path)}: what was recorded and what was not")
 
 
-# --- text -----------------------------------------------------------------------------------------------------
-
-
 def render(report: Report, *, show_all: bool = False) -> list[str]:
     """Return the report as lines of text."""
     lines = [_headline(report)]

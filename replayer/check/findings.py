@@ -84,7 +84,7 @@ class Finding:
     buffer : str
         Name of the root buffer, or of the destroyed object; empty for a deadlock.
     begin, end : int or None
-        Bytes of the root buffer: what both touch (a hull), or the freed generation.
+        Bytes of the root buffer: what both touch (a hull), or the sub-allocation that was freed.
     text : str
         What is missing, in words.
     signature : str

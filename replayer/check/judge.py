@@ -68,6 +68,7 @@ class _Judge:
         self.groups: dict[tuple[str, str], Group] = {}
         self.coverage = {c.queue: c for c in tape.manifest.coverage}
         self.dropped = 0
+        self.syncs: list[str | None] | None = None
 
     def run(self) -> Report:
         """Return the report."""
@@ -170,7 +171,9 @@ class _Judge:
         )
         begin = end = None
         if fault.sync != NULL:
-            what = words(flat(self.tape.table("syncs")), "name")[fault.sync] or f"sync {fault.sync}"
+            if self.syncs is None:
+                self.syncs = words(flat(self.tape.table("syncs")), "name")
+            what = self.syncs[fault.sync] or f"sync {fault.sync}"
         else:
             root = self.buffers.root[fault.buffer]
             what = self.buffers.name[root] or f"buffer {root}"
@@ -236,8 +239,8 @@ class _Judge:
             add(
                 Condition(
                     "waits",
-                    f"{plural(len(contract.unresolved), 'wait')} without a known record: pairs that depend on them "
-                    "are unknown",
+                    f"{plural(len(contract.unresolved), 'wait')} without a known record: pairs that "
+                    "depend on them are unknown",
                 )
             )
         unseen = [q for q in range(queues.rows) if q in self.coverage and self.coverage[q].waits != "full"]
