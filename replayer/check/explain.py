@@ -86,6 +86,10 @@ class Views:
                 reads = self._what(other)
             if not writes and self._access_mode[other] in WRITES:
                 writes = self._what(other)
+        name = self._name[row]
+        if self._kind[row] == "copy" and name and not any(self._access_name[o] for o in touched):
+            # engines name a copy after the tensor that moves
+            reads, writes = (name, writes) if reads else ("", name)
         queue = self._queue[row]
         device = self._queue_device[queue]
         return OpView(
