@@ -124,18 +124,10 @@ class Buffers:
                 )
 
     def is_whole(self, buffer: int) -> bool:
-        """Whether the row is a root buffer or a generation of one, not a range of it.
-
-        A generation covers all of its parent and has its name; another name is a sub-allocation that happens to
-        be as large.
-        """
+        """Whether the row is a root buffer or a generation of one: it covers all of its parent."""
         parent = self.parent[buffer]
         while parent != NULL:
-            if (
-                self.offset[buffer] != self.offset[parent]
-                or self.bytes[buffer] != self.bytes[parent]
-                or self.name[buffer] != self.name[parent]
-            ):
+            if self.offset[buffer] != self.offset[parent] or self.bytes[buffer] != self.bytes[parent]:
                 return False
             buffer, parent = parent, self.parent[parent]
         return True
