@@ -37,7 +37,7 @@ class Verdict:
     kind : str
         ``race``, ``possible``, ``unknown``, ``lifetime``, ``deadlock`` or ``clean``.
     first, second : str
-        Labels of the two ops, the earlier in reference order first.
+        Labels of the two ops, the earlier in reference order first; empty where nothing can be judged.
     hazard : str
         ``RAW``, ``WAR``, ``WAW`` or the lifetime fault.
     what : str
@@ -59,7 +59,7 @@ class Verdict:
 
     def text(self) -> str:
         """Return the claim as it stands after ``kind:``."""
-        if self.kind == "clean":
+        if self.kind == "clean" or not (self.first or self.labels):
             return ""
         if self.kind == "deadlock":
             return ",".join(self.labels)
@@ -92,6 +92,8 @@ def parse_verdicts(spot: Spot, kind: str, text: str, labels: Collection[str]) ->
             if label not in labels:
                 raise spot.error(f"label {shown(label)}", "the label of a row of this variant")
         return [Verdict("deadlock", labels=tuple(sorted(set(names))))]
+    if kind == "unknown" and not text:
+        return [Verdict("unknown")]
     hazards = LIFETIME_FAULTS if kind == "lifetime" else HAZARDS
     out = []
     for part in split(spot, text, ";"):
