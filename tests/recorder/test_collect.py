@@ -163,7 +163,7 @@ def test_computes_are_counted_per_device_and_named_by_the_first_tensor_written(
     e.w.record("compute", queue=e.cpu_queue, d=g, end=50)
     e.w.record("compute", queue=e.queues[0], d=g)
     tape = collected(e)
-    assert [o["name"] for o in ops(tape)] == ["compute #1 b", "compute #1 b", "compute #2 b"]
+    assert [o["name"] for o in ops(tape)] == ["#1 b", "#1 b", "#2 b"]
     assert len({o["access_set"] for o in ops(tape)}) == 1
 
 
@@ -262,6 +262,20 @@ def test_a_copy_on_another_queue_makes_a_record_and_a_wait(engine: Callable[...,
     tape = collected(e)
     assert short(tape) == ["copy TAPE0", "record TAPE0", "wait TAPE1"]
     assert ops(tape)[2]["sync_of"] == 1
+
+
+def test_a_synchronous_device_is_done_when_its_call_returns(engine: Callable[..., Any]) -> None:
+    e = engine()
+    e.w.switch("TAPEDELAY_SYNC", "on")
+    g = e.w.set([])
+    e.w.record("compute", queue=e.queues[0], d=g)
+    e.w.record("compute", queue=e.cpu_queue, d=g, end=1)
+    tape = collected(e)
+    assert [(o["kind"], o["on"], o["target"], o["origin"]) for o in ops(tape)] == [
+        ("compute", "TAPE0", None, "observed"),
+        ("sync", "host0", 1, "declared"),
+        ("compute", "host0", None, "observed"),
+    ]
 
 
 def test_times_come_from_the_worker_and_from_blocking_calls(engine: Callable[..., Any]) -> None:

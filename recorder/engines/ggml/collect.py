@@ -179,6 +179,13 @@ class _ProcessCollector:
         self._recorded: dict[tuple[int, int], int] = {}
         self._meta: dict[int, int] = {}
         self._other_sync: dict[str, int] = {}
+        # The switch was set when the devices were made, which are all of them synchronous then.
+        synchronous = spool.switches.get("TAPEDELAY_SYNC") == "on"
+        self._synchronous = {
+            q
+            for q, made in zip(self.places.queues, spool.queues, strict=True)
+            if q is not None and synchronous and spool.devices[made.device].is_test
+        }
 
     # --- the walk -------------------------------------------------------------------------------------------
 
@@ -276,15 +283,17 @@ class _ProcessCollector:
                 values |= {"kind": "mark", "queue": host, "name": "queue freed", "access_set": 0}
                 where = host
             elif kind == Kind.SPLIT_COPY_WAIT:
-                op = self._split_copy_wait(position, a, values)
-                if op is None:
+                values["kind"] = "wait"
+                if not self._split_copy_wait(position, a, values):
                     continue
                 self._count(where, values)
+                self._complete(position, where, values)
                 calls.append(Call(position, thread, objects, issue, end))
                 continue
             self._count(where, values)
             op = self.rows.add(position, SELF, **values)
             self._op_of_slot[slot] = (op, position)
+            self._complete(position, where, values)
             calls.append(Call(position, thread, objects, issue, end))
             if moment is not None:
                 moments.setdefault(thread, []).append(moment)
@@ -323,7 +332,7 @@ class _ProcessCollector:
     def _compute(self, graph: int, where: int, queue: int) -> dict[str, Any]:
         device = self.places.devices[self.spool.queues[queue].device]
         self._computes[device] += 1
-        name = f"compute #{self._computes[device]}"
+        name = f"#{self._computes[device]}"
         if graph == NONE:
             return {"kind": "compute", "name": name}
         found = self._thinned.get(graph)
@@ -383,19 +392,36 @@ class _ProcessCollector:
             self._inputs[graph] = found
         return found
 
-    def _split_copy_wait(self, position: int, slot: int, values: dict[str, Any]) -> int | None:
+    def _complete(self, position: int, queue: int, values: dict[str, Any]) -> None:
+        """On a synchronous test device a call returns when the work is done."""
+        if queue not in self._synchronous:
+            return
+        host = values["issuer"]
+        self.rows.add(
+            position,
+            AFTER,
+            kind="sync",
+            queue=host,
+            issuer=host,
+            target_kind="queue",
+            target=queue,
+            access_set=0,
+            issue_ns=values["issue_ns"],
+            origin="declared",
+        )
+
+    def _split_copy_wait(self, position: int, slot: int, values: dict[str, Any]) -> bool:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
         copy = self._op_of_slot.get(slot)
         if copy is None:
             self.failed["SPLIT_COPY_WAIT"] += 1
-            return None
+            return False
         op, at = copy
         sync = self._sync("split copy")
         of_copy = {n: self.rows.get(op, n) for n in ("queue", "issuer", "issue_ns", "parent")}
         record = self.rows.add(at, AFTER, kind="record", sync=sync, access_set=0, **of_copy)
-        return self.rows.add(
-            position, SELF, **{**values, "kind": "wait", "sync": sync, "sync_of": record, "access_set": 0}
-        )
+        self.rows.add(position, SELF, **{**values, "sync": sync, "sync_of": record, "access_set": 0})
+        return True
 
     def _sync(self, name: str) -> int:
         found = self._other_sync.get(name)
