@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from .errors import TapedelayError, UsageError
+from .errors import InfrastructureError, TapedelayError, UsageError
 
 __all__ = ["COMMANDS", "Entry", "cli", "main"]
 
@@ -113,6 +113,11 @@ def run(arguments: Sequence[str]) -> int:
         # the reader of our output left: not an error of ours, and no output is possible any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except MemoryError:
+        return _report(
+            InfrastructureError("not enough memory", next_step="use a machine with more, or a shorter tape"),
+            as_json,
+        )
     except Exception as e:
         if os.environ.get("TAPEDELAY_DEBUG"):
             raise

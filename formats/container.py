@@ -163,11 +163,10 @@ class DirectoryContainer:
             if (self._path / member).is_symlink():
                 raise self._not_regular(member, "a link") from None
             raise missing(self._path / member, e) from None
-        f = os.fdopen(fd, "rb")
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            f.close()
+            os.close(fd)
             raise self._not_regular(member, "not a regular file")
-        return f
+        return os.fdopen(fd, "rb")
 
     def _not_regular(self, member: str, what: str) -> CorruptTape:
         return CorruptTape(

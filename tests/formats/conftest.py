@@ -6,11 +6,12 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.tape import Coverage, Manifest, Process, Tape
 
@@ -32,17 +33,26 @@ def make_rich_builder() -> TapeBuilder:
     sub = b.buffer(
         device=dev, name="KV", bytes=4096, parent=pool, parent_offset=1024, alloc_op=10, free_op=150
     )
-    mem = b.buffer(device=host, name="M0 – größer", bytes=None, kind="host")
+    b.buffer(device=host, name="M0 – größer", bytes=None, kind="host")
     grow = b.access_set(
         [
-            dict(buffer=sub, offset=0, bytes=64, bytes_per_arg=64, mode="read", name="k"),
-            dict(buffer=sub, offset=64, offset_per_arg=64, bytes=64, mode="update", name="k"),
+            {"buffer": sub, "offset": 0, "bytes": 64, "bytes_per_arg": 64, "mode": "read", "name": "k"},
+            {"buffer": sub, "offset": 64, "offset_per_arg": 64, "bytes": 64, "mode": "update", "name": "k"},
         ]
     )
     paged = b.access_set(
-        [dict(buffer=pool, offset=0, bytes=256, unit_bytes=256, mode="may_write", origin="inferred")]
+        [
+            {
+                "buffer": pool,
+                "offset": 0,
+                "bytes": 256,
+                "unit_bytes": 256,
+                "mode": "may_write",
+                "origin": "inferred",
+            }
+        ]
     )
-    anon = b.access_set([dict(buffer=None, offset=0, bytes=4, mode="write", origin="declared")])
+    anon = b.access_set([{"buffer": None, "offset": 0, "bytes": 4, "mode": "write", "origin": "declared"}])
     units = b.unit_list([3, 1, 2])
     events = b.unit_list([event, sem])
     graph = b.op(
@@ -72,7 +82,8 @@ def make_rich_builder() -> TapeBuilder:
     b.add(
         "graphs", graph=0, process=0, n_nodes=2, n_leafs=1, backend_order=[1, 0], first_op=0, op_offload=True
     )
-    node = dict(graph=0, op="MUL_MAT", dtype="f32", shape=[4, 2, 1, 1], strides=[4, 16, 32, 32], flags=0)
+    node = {"graph": 0, "op": "MUL_MAT", "dtype": "f32", "flags": 0}
+    node |= {"shape": [4, 2, 1, 1], "strides": [4, 16, 32, 32]}
     b.add("nodes", node=0, sources=[1, 2], is_input=False, is_output=True, op_params=b"\0\xff", **node)
     b.add("nodes", node=1, sources=[], is_input=True, is_output=False, view_source=2, view_offset=16, **node)
     b.add("nodes", node=2, sources=[-1], is_input=False, is_output=False, buffer_kind="weights", **node)
@@ -132,8 +143,8 @@ def run_cli() -> Run:
 
 
 @pytest.fixture
-def written(rich_tape: Tape, tmp_path: Path) -> Iterator[Path]:
+def written(rich_tape: Tape, tmp_path: Path) -> Path:
     """Return the rich tape as a directory."""
     from tapedelay.formats.write import write_tape
 
-    yield write_tape(rich_tape, tmp_path / "rich.tape")
+    return write_tape(rich_tape, tmp_path / "rich.tape")

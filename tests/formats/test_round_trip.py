@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tapedelay.formats import write
 from tapedelay.formats.builder import TapeBuilder, table_from_rows
 from tapedelay.formats.errors import InfrastructureError, UsageError
