@@ -1,7 +1,7 @@
 """What one record costs the engine's thread, beside clock_gettime in the same run.
 
-Budget (design, section 10): clock_gettime + 12 ns. Peers, from their own measurements on two noisy cores: LTTng
-115 ns, VizTracer 197 ns, torch.profiler 420-640 ns per event.
+Budget (design, section 10): clock_gettime + 12 ns. Peers, from their own measurements on two noisy cores:
+LTTng 115 ns, VizTracer 197 ns, torch.profiler 420-640 ns per event.
 """
 
 from __future__ import annotations
@@ -29,25 +29,35 @@ def load_build() -> object:
     return module
 
 
-def main() -> int:
-    """Compile, measure, print a table; exit 4 where it cannot be measured."""
+def measure() -> tuple[float, ...] | str:
+    """Compile and measure; return ns per clock call, record, added, blocking call, copy, declined copy.
+
+    A string says why it cannot be measured.
+    """
     build = load_build()
     if build.compiler() is None:  # type: ignore[attr-defined]
-        print("record_ns: no C++ compiler, not measured")
-        return 4
+        return "no C++ compiler"
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         source = Path(__file__).with_suffix(".cpp")
         library = build.compile_with_plugin(source, here / "record_ns.so", shared=True)  # type: ignore[attr-defined]
-        measure = ctypes.CDLL(str(library)).record_ns
-        measure.restype = ctypes.c_bool
+        function = ctypes.CDLL(str(library)).record_ns
+        function.restype = ctypes.c_bool
         out = (ctypes.c_double * 6)()
         spool = here / "spool"
         spool.mkdir()
-        if not measure(str(spool).encode(), ROUNDS, out):
-            print("record_ns: the spool could not be written, not measured")
-            return 5
-    clock, record, added, blocking, copy, declined = out
+        if not function(str(spool).encode(), ROUNDS, out):
+            return "the spool could not be written"
+        return tuple(out)
+
+
+def main() -> int:
+    """Measure and print a table; exit 4 where it cannot be measured."""
+    measured = measure()
+    if isinstance(measured, str):
+        print(f"record_ns: {measured}, not measured")
+        return 4
+    clock, record, added, blocking, copy, declined = measured
     verdict = "within" if added <= BUDGET_NS else "OVER"
     print(f"{'per call, median of ' + str(ROUNDS) + ' rounds':44} {'ns':>8}")
     print(f"{'clock_gettime(CLOCK_MONOTONIC)':44} {clock:8.1f}")
