@@ -14,6 +14,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -242,6 +243,14 @@ bool file_append(int fd, const void * data, size_t bytes) {
 }
 
 bool file_truncate(int fd, uint64_t bytes) { return ftruncate(fd, off_t(bytes)) == 0; }
+
+uint64_t file_space_left(int fd) {
+    struct statvfs v;
+    if (fstatvfs(fd, &v) != 0 || v.f_blocks == 0) {
+        return ~0ull;
+    }
+    return uint64_t(v.f_bavail) * v.f_frsize;
+}
 
 void file_close(int fd) { close(fd); }
 

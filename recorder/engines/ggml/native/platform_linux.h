@@ -45,6 +45,7 @@ void * file_map(int fd, uint64_t offset, uint64_t bytes);              // shared
 void unmap(void * at, uint64_t bytes);
 bool file_append(int fd, const void * data, size_t bytes);             // whole or nothing that counts; no SIGXFSZ
 bool file_truncate(int fd, uint64_t bytes);
+uint64_t file_space_left(int fd);                                      // bytes the file's disk still has; huge if unknown
 void file_close(int fd);
 
 }  // namespace td::platform

@@ -29,6 +29,7 @@ inline entry take(kind_t kind, uint16_t queue, uint8_t flags) {
     r->kind   = kind;
     r->flags  = static_cast<uint8_t>(flags | (l.meta ? F_CHILD : 0));
     r->thread = static_cast<uint16_t>(l.thread - 1);
+    r->end_ns = 0;   // a slot that was given back may hold one
     r->issue_ns = now_ns();
     return {r, l.slot++};
 }

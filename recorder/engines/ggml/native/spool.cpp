@@ -82,6 +82,8 @@ bool grow() {
     if (s.failed.load()) return false;
     uint32_t n = s.n_segments.load();
     if (n == MAX_SEGMENTS) { fail("more records", EFBIG); return false; }
+    // The last bytes of a disk are the engine's, and the definitions'.
+    if (n && platform::file_space_left(s.rec) < 2 * sizes.segment_bytes) { fail("records", ENOSPC); return false; }
     errno = 0;
     if (!platform::file_reserve(s.rec, s.file_bytes, sizes.segment_bytes)) { fail("records", errno ? errno : ENOSPC); return false; }
     auto * at = static_cast<char *>(platform::file_map(s.rec, s.file_bytes, sizes.segment_bytes));
@@ -121,6 +123,7 @@ bool append(def_t type, const void * payload, size_t n) {
     errno = 0;
     if (!platform::file_append(s.def, frame.data(), frame.size())) {
         fail("definitions", errno ? errno : ENOSPC);
+        platform::file_truncate(s.def, s.def_bytes);   // takes back the part that was written
         spool_running.store(false);
         return false;
     }
@@ -161,6 +164,8 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
         s.def_bytes = parent_def_bytes;
     }
     s.ready.store(s.file_bytes / sizeof(record) - 1, std::memory_order_release);
+    // An engine starts with a burst (weights): all that is kept ahead is there before it begins.
+    while (ahead() < sizes.ahead_bytes && grow()) {}
     if (!platform::thread_start(s.helper, help, nullptr, "tapedelay")) { fail("records", EAGAIN); return false; }
     platform::thread_detach(s.helper);
     spool_running.store(true);

@@ -24,7 +24,7 @@ extern __thread lane tl_lane;
 // Sizes, for tests and benchmarks; set before spool_start.
 struct spool_sizes {
     uint64_t segment_bytes = 512 << 10;   // multiple of the page size
-    uint64_t ahead_bytes   = 2 << 20;     // kept allocated and touched beyond what was handed out
+    uint64_t ahead_bytes   = 4 << 20;     // kept allocated and touched beyond what was handed out
 };
 extern spool_sizes sizes;
 

@@ -1,4 +1,4 @@
-"""Compile the plugin's sources with the system compiler, for tests and benchmarks that drive them without an engine."""
+"""Compile the plugin's sources with the system compiler, for what drives them without an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NATIVE", "compile_with_plugin", "compiler"]
 
 NATIVE = Path(__file__).parents[5] / "recorder/engines/ggml/native"
 _FLAGS = [
-    "-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+    "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
     "-Wall", "-Wextra", '-DTAPEDELAY_VERSION="0"', f"-I{NATIVE}",
 ]  # fmt: skip
 
@@ -22,7 +22,7 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "") or "c++") or shutil.which("g++") or shutil.which("clang++")
 
 
-def compile_with_plugin(source: Path, target: Path, *, shared: bool = False) -> Path:
+def compile_with_plugin(source: Path, target: Path, *, shared: bool = False, optimise: str = "-O1") -> Path:
     """Compile `source` with all of the plugin's sources into a program, or a shared library.
 
     Parameters
@@ -33,6 +33,8 @@ def compile_with_plugin(source: Path, target: Path, *, shared: bool = False) -> 
         Where to write; a folder for object files is made beside it.
     shared
         Make a shared library.
+    optimise
+        The compiler's level.
 
     Returns
     -------
@@ -46,7 +48,9 @@ def compile_with_plugin(source: Path, target: Path, *, shared: bool = False) -> 
 
     def build(unit: Path) -> str:
         out = objects / f"{unit.stem}.o"
-        run = subprocess.run([cxx, *_FLAGS, "-c", str(unit), "-o", str(out)], capture_output=True, text=True)
+        run = subprocess.run(
+            [cxx, *_FLAGS, optimise, "-c", str(unit), "-o", str(out)], capture_output=True, text=True
+        )
         assert run.returncode == 0, run.stderr
         return str(out)
 

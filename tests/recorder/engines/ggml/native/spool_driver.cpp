@@ -20,7 +20,7 @@ using namespace td;
 namespace {
 
 void write_numbers(uint64_t from, uint64_t to) {
-    for (uint64_t i = from; i < to; i++) emit(K_SYNC, 0, 0, i, i * i, ~i, static_cast<uint32_t>(i), 7, NONE);
+    for (uint64_t i = from; i < to; i++) emit(K_SYNC, 0, 0, i, i ^ 0x5555, i + 7, static_cast<uint32_t>(i), 7, NONE);
 }
 
 int finish_run() {
@@ -44,6 +44,10 @@ int main(int argc, char ** argv) {
         sizes.ahead_bytes = 1;
     }
     const bool started = spool_start(argv[2]);
+    if (started) {   // what the records name
+        define(D_DEVICE, blob().u32(0).u32(1).u32(1).u32(7).str("TAPE0").str("").str("TAPE").str(""));
+        for (uint32_t q = 0; q < 4; q++) define(D_QUEUE, blob().u32(q).u32(0).u32(1).str("TAPE0"));
+    }
     printf(started ? "started\n" : "off\n");
     fflush(stdout);
 
@@ -78,6 +82,7 @@ int main(int argc, char ** argv) {
         for (uint64_t i = 0;; i++) {
             emit(K_SYNC, 0, 0, i);
             if (::write(1, &i, 8) != 8) return 1;
+            if (i % 500 == 499) usleep(1000);   // faster than any engine still, and the helper keeps up
         }
     }
     if (mode == "blocked") {   // a call that never returns
