@@ -17,7 +17,7 @@ std::atomic<uint32_t> buffer_epoch{1};
 
 namespace {
 
-uint32_t n_devices, n_buffers, n_names;
+uint32_t n_devices, n_buffers, n_events, n_names;
 
 // --- names: an append-only hash of zero-padded words
 
@@ -171,10 +171,24 @@ device_info * device_of(ggml_backend_dev_t dev) {
     n_devices++;
     devices.add(dev, d);
     if (!d->frees_seen && !d->meta) {
-        std::string note = "buffers of " + reg + " are told apart by the engine by their free function: frees are not recorded";
+        std::string note = reg + " tells its buffers by their free function: when device memory is freed is not recorded";
         define(D_NOTE, blob().str(note.c_str()));
     }
     return d;
+}
+
+event_info * event_of(ggml_backend_event_t event) {
+    if (event_info * e = events.find(event)) return e;
+    if (!event) return nullptr;
+    std::lock_guard<std::recursive_mutex> guard(slow_path());
+    if (event_info * e = events.find(event)) return e;
+    device_info * d = device_of(event->device);
+    if (!d || !define(D_EVENT, blob().u32(n_events).u32(d->id))) return nullptr;
+    auto * e = new event_info{};
+    e->id = n_events++;
+    e->device = d;
+    events.add(event, e);
+    return e;
 }
 
 void define_buffer(const buffer_info & b, ggml_backend_buffer_t buffer, bool late) {

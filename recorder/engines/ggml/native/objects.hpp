@@ -137,6 +137,7 @@ bool host_range(const void * p, uint64_t bytes, uint32_t & buffer, uint64_t & of
 // Makes (and defines) what is not known yet.
 device_info * device_of(ggml_backend_dev_t dev);
 buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late);   // null for none
+event_info * event_of(ggml_backend_event_t event);                     // null for none, or if it was refused
 void buffer_gone(ggml_backend_buffer_t buffer);
 void define_buffer(const buffer_info & b, ggml_backend_buffer_t buffer, bool late);
 

@@ -171,19 +171,20 @@ void w_synchronize(ggml_backend_t b) {
 void w_event_record(ggml_backend_t b, ggml_backend_event_t event) {
     queue_info & q = info(b);
     if (internal) return q.iface.event_record(b, event);
-    event_info * i = events.find(event);
-    uint64_t generation = i ? i->generation.fetch_add(1) + 1 : 0;
-    entry e = emit(K_EVENT_RECORD, q.id, flags_of(q), generation, 0, 0, i ? i->id : NONE);
+    event_info * i = event_of(event);
+    entry e;
+    if (i) e = emit(K_EVENT_RECORD, q.id, flags_of(q), i->generation.fetch_add(1) + 1, 0, 0, i->id);
     under(q, e, false, [&] { q.iface.event_record(b, event); });
 }
 
 void w_event_wait(ggml_backend_t b, ggml_backend_event_t event) {
     queue_info & q = info(b);
     if (internal) return q.iface.event_wait(b, event);
-    event_info * i = events.find(event);
+    event_info * i = event_of(event);
     // Backends of different kinds do not understand each other's events.
     bool foreign = event && event->device && event->device->reg != q.device->reg;
-    entry e = emit(K_EVENT_WAIT, q.id, static_cast<uint8_t>(flags_of(q) | (foreign ? F_FOREIGN : 0)), i ? i->generation.load() : 0, 0, 0, i ? i->id : NONE);
+    entry e;
+    if (i) e = emit(K_EVENT_WAIT, q.id, static_cast<uint8_t>(flags_of(q) | (foreign ? F_FOREIGN : 0)), i->generation.load(), 0, 0, i->id);
     under(q, e, false, [&] { q.iface.event_wait(b, event); });
 }
 

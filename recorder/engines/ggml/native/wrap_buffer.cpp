@@ -150,8 +150,8 @@ buffer_info * wrap_buffer(ggml_backend_buffer_t buffer, bool late) {
     ggml_backend_buffer_i & i = buffer->iface;
     if (!b || b->anonymous || i.set_tensor == w_set) return b;
     device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
-    // A buffer type without a device is the CPU's.
-    if (!d || d->frees_seen) i.free_buffer = w_free;
+    // A buffer type without a device is the CPU's; host memory is told by its type everywhere.
+    if (!d || d->frees_seen || b->host) i.free_buffer = w_free;
     if (i.memset_tensor) i.memset_tensor = w_memset;
     if (i.set_tensor)    i.set_tensor    = w_set;
     if (i.get_tensor)    i.get_tensor    = w_get;

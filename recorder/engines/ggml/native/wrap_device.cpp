@@ -42,13 +42,9 @@ ggml_backend_event_t w_event_new(ggml_backend_dev_t dev) {
     device_info & d = info(dev);
     ggml_backend_event_t e = d.iface.event_new(dev);
     if (internal || !e) return e;
-    static uint32_t n_events;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
-    if (!define(D_EVENT, blob().u32(n_events).u32(d.id))) return e;
-    auto * i = new event_info{};
-    i->id = n_events++;
-    i->device = &d;
-    events.add(e, i);
+    events.remove(e);   // one at the same address, freed where it was not seen
+    event_of(e);
     return e;
 }
 
@@ -65,8 +61,9 @@ void w_event_free(ggml_backend_dev_t dev, ggml_backend_event_t event) {
 void w_event_sync(ggml_backend_dev_t dev, ggml_backend_event_t event) {
     device_info & d = info(dev);
     if (internal) return d.iface.event_synchronize(dev, event);
-    event_info * i = events.find(event);
-    entry e = emit(K_EVENT_SYNC, NO_QUEUE, 0, i ? i->generation.load() : 0, 0, 0, i ? i->id : NONE);
+    event_info * i = event_of(event);
+    entry e;
+    if (i) e = emit(K_EVENT_SYNC, NO_QUEUE, 0, i->generation.load(), 0, 0, i->id);
     { inside in(e); d.iface.event_synchronize(dev, event); }
     finish(e);
 }
