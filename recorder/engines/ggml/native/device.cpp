@@ -91,13 +91,13 @@ class wait_fence final : public command {
 // --- a backend: one queue ----------------------------------------------------------------------------------------------
 
 struct stream {
-    explicit stream(unsigned device, bool synchronous) : commands(new queue(device, synchronous)) {}
-    ~stream() {
-        queue::destroy(commands);
-        if (cpu) {
-            internal_scope quiet;
-            cpu->iface.free(cpu);
+    static void destroy(stream * s) {
+        if (!queue::destroy(s->commands)) {
+            return;
         }
+        internal_scope quiet;
+        s->cpu->iface.free(s->cpu);
+        delete s;
     }
     stream(const stream &) = delete;
     stream & operator=(const stream &) = delete;
@@ -107,28 +107,31 @@ struct stream {
         commands->push(std::move(c));
     }
 
-    // On the executing thread: this queue's own CPU backend, made at first use.
-    ggml_status compute(ggml_cgraph * g) {
+    // Null = it could not be made; said why.
+    static stream * make(unsigned device) {
+        internal_scope quiet;
+        ggml_backend_dev_t dev = host_cpu();
+        ggml_backend_t cpu = dev ? dev->iface.init_backend(dev, nullptr) : nullptr;
         if (!cpu) {
-            ggml_backend_dev_t dev = host_cpu();
-            cpu = dev ? dev->iface.init_backend(dev, nullptr) : nullptr;
-            if (!cpu) {
-                say("no CPU backend could be made; the test devices cannot compute");
-                return GGML_STATUS_FAILED;
-            }
-            auto set_threads = reinterpret_cast<void (*)(ggml_backend_t, int)>(host.ggml_backend_reg_get_proc_address(
-                host.ggml_backend_dev_backend_reg(dev), "ggml_backend_set_n_threads"));
-            if (set_threads) {
-                set_threads(cpu, int(settings.threads));
-            }
+            say("TAPE%u: no CPU backend could be made to compute with", device);
+            return nullptr;
         }
-        return cpu->iface.graph_compute(cpu, g);
+        auto set_threads = reinterpret_cast<void (*)(ggml_backend_t, int)>(host.ggml_backend_reg_get_proc_address(
+            host.ggml_backend_dev_backend_reg(dev), "ggml_backend_set_n_threads"));
+        if (set_threads) {
+            set_threads(cpu, int(settings.threads));
+        }
+        return new stream(device, cpu);
     }
 
     queue * const commands;
     snapshot_pool snapshots;
-    ggml_backend_t cpu = nullptr;
+    const ggml_backend_t cpu;   // what this queue computes with, used by its executing thread only
     std::atomic<int> status{GGML_STATUS_SUCCESS};
+
+  private:
+    stream(unsigned device, ggml_backend_t c) : commands(new queue(device, settings.synchronous)), cpu(c) {}
+    ~stream() = default;
 };
 
 stream & stream_of(ggml_backend_t b) { return *static_cast<stream *>(b->context); }
@@ -140,8 +143,9 @@ class compute_graph final : public command {
         const ggml_cgraph & c = *graph_->graph();
         tensor = c.n_nodes ? c.nodes[c.n_nodes - 1]->name : "";
     }
+    ~compute_graph() override { graph_->release(); }
     void run() override {
-        const ggml_status status = stream_.compute(graph_->graph());
+        const ggml_status status = stream_.cpu->iface.graph_compute(stream_.cpu, graph_->graph());
         if (status != GGML_STATUS_SUCCESS && stream_.status.exchange(status) == GGML_STATUS_SUCCESS) {
             say("TAPE%u: computing a graph failed with status %d", stream_.commands->device(), int(status));
         }
@@ -155,7 +159,7 @@ class compute_graph final : public command {
 const char * backend_name(ggml_backend_t b) { return context_of(b->device).name; }
 
 void backend_free(ggml_backend_t b) {
-    delete static_cast<stream *>(b->context);
+    stream::destroy(static_cast<stream *>(b->context));
     delete b;
 }
 
@@ -283,10 +287,14 @@ void device_props(ggml_backend_dev_t dev, ggml_backend_dev_props * p) {
 
 ggml_backend_t device_init(ggml_backend_dev_t dev, const char *) {
     static ggml_guid guid = {0x74, 0x61, 0x70, 0x65, 0x64, 0x65, 0x6c, 0x61, 0x79, 0x2d, 0x67, 0x67, 0x6d, 0x6c, 0x00, 0x01};
+    stream * s = stream::make(context_of(dev).index);
+    if (!s) {
+        return nullptr;
+    }
     auto * b = new ggml_backend{};
     b->guid = &guid;
     b->device = dev;
-    b->context = new stream(context_of(dev).index, settings.synchronous);
+    b->context = s;
     b->iface.get_name = backend_name;
     b->iface.free = backend_free;
     b->iface.set_tensor_async = set_tensor_async;

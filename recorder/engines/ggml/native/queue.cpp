@@ -81,6 +81,7 @@ struct process_watch {
             q->finished_ = q->pushed_;
             q->mode_ = queue::mode::direct;
             q->thread_.started = false;
+            q->inherited_ = true;
             q->mutex_.unlock();
         }
         w.mutex.unlock();
@@ -119,15 +120,18 @@ queue::queue(unsigned device, bool synchronous) : device_(device), synchronous_(
     w.queues.push_back(this);
 }
 
-void queue::destroy(queue * q) {
+bool queue::destroy(queue * q) {
     q->synchronize();
     {
         std::lock_guard<std::mutex> lock(q->mutex_);
         if (q->mode_ == mode::discarded) {
-            return;   // its worker is still in a command; the process ends anyway
+            return false;
         }
     }
-    delete q;
+    if (!q->inherited_) {   // else its condition variables still count waiters that are gone
+        delete q;
+    }
+    return true;
 }
 
 queue::~queue() {

@@ -62,7 +62,9 @@ class queue {
   public:
     // `synchronous`: push returns when the command is done.
     queue(unsigned device, bool synchronous);
-    static void destroy(queue * q);   // drains, then deletes
+    // Drains and deletes. False: cannot be had any more, its worker is still in a command while the process ends;
+    // then whatever that command uses must be left alone too.
+    static bool destroy(queue * q);
     queue(const queue &) = delete;
     queue & operator=(const queue &) = delete;
 
@@ -96,6 +98,7 @@ class queue {
     std::deque<std::unique_ptr<command>> waiting_;
     uint64_t pushed_ = 0, finished_ = 0;
     bool stop_ = false;
+    bool inherited_ = false;   // from the parent of a forked child
     platform::thread thread_;
 };
 

@@ -1,6 +1,5 @@
 #include "snapshot.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -193,12 +192,12 @@ void snapshot::copy_use_counts(const ggml_cgraph & g) {
 std::shared_ptr<snapshot> snapshot_pool::take(const ggml_cgraph & g) {
     size_t reusable = kept_.size();
     for (size_t i = kept_.size(); i-- > 0;) {
-        if (kept_[i].use_count() != 1) {
-            continue;   // a command still needs it
+        if (kept_[i]->in_use_.load(std::memory_order_acquire)) {
+            continue;
         }
-        std::atomic_thread_fence(std::memory_order_acquire);
         if (kept_[i]->refresh(g)) {
             auto s = kept_[i];
+            s->in_use_.store(true, std::memory_order_relaxed);
             kept_.erase(kept_.begin() + long(i));
             kept_.push_back(s);
             return s;

@@ -1,5 +1,6 @@
 // A private copy of a graph as it stands when it is enqueued: the host may rebuild its tensors while the command waits.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -11,6 +12,7 @@ namespace td {
 class snapshot {
   public:
     ggml_cgraph * graph() { return &graph_; }
+    void release() { in_use_.store(false, std::memory_order_release); }   // by the command, once it is done
 
   private:
     friend class snapshot_pool;
@@ -41,10 +43,10 @@ class snapshot {
     std::vector<uint32_t> used_;
     std::vector<int32_t> use_counts_;
     ggml_cgraph graph_ = {};
+    std::atomic<bool> in_use_{true};
 };
 
-// Snapshots of one queue; what a finished command gives back is used again. Not thread-safe by itself: take on the
-// issuing thread, return through the shared pointer on any.
+// Snapshots of one queue; what a finished command released is used again. `take` is for the issuing thread only.
 class snapshot_pool {
   public:
     // Null = out of memory.
