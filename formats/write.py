@@ -137,7 +137,7 @@ class TapeWriter:
             The table or a column is not in the specification, or a value does not fit.
         """
         if not self._open:
-            raise UsageError("the tape is closed", where=self.path.name)
+            raise UsageError("the tape is closed", expected="write before close", where=self.path.name)
         if table not in SCHEMAS:
             raise UsageError(f"no table {table!r}", expected=", ".join(SCHEMAS), where=self.path.name)
         with _disk(self.path):
@@ -155,7 +155,7 @@ class TapeWriter:
             The writer is closed.
         """
         if not self._open:
-            raise UsageError("the tape is closed", where=self.path.name)
+            raise UsageError("the tape is closed", expected="write before close", where=self.path.name)
         try:
             with _disk(self.path):
                 for name in REQUIRED:
@@ -275,7 +275,9 @@ class _Pending:
         for i in used:
             word = local[i]
             if word is None:
-                raise UsageError(f"column {name} has a null in its dictionary", where=self._name)
+                raise UsageError(
+                    f"column {name} has a null in its dictionary", expected="words", where=self._name
+                )
             mapping[i] = words.setdefault(word, len(words))
         target = self._plain.field(name).type
         if len(words) > np.iinfo(target.to_pandas_dtype()).max:

@@ -1,0 +1,266 @@
+"""Every rule of the specification fires on a tape that breaks it, and on no sound one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapedelay.formats.builder import TapeBuilder
+from tapedelay.formats.errors import InputError, InvalidTape
+from tapedelay.formats.load import load_tape
+from tapedelay.formats.tape import Coverage, Manifest, Process, Tape
+from tapedelay.formats.validate import PER_RULE_MAX, RULES, validate
+from tapedelay.formats.write import write_tape
+
+Break = Callable[[TapeBuilder], Any]
+
+
+def put(table: str, row: int, **columns: Any) -> Break:
+    def change(b: TapeBuilder) -> None:
+        rows = b.rows(table)
+        assert set(columns) <= set(rows[row])
+        rows[row].update(columns)
+
+    return change
+
+
+def drop(table: str, row: int) -> Break:
+    return lambda b: b.rows(table).pop(row)
+
+
+def op(**columns: Any) -> Break:
+    """Add an op at the end, with ids of the rich tape."""
+    return lambda b: b.op(**{"queue": 0, "issuer": 0, "access_set": 0, **columns})
+
+
+# rows of ops in the rich tape
+(
+    SPLIT,
+    ALLOC,
+    KERNEL,
+    COPY,
+    HOST,
+    RECORD,
+    WAIT,
+    UNRESOLVED,
+    ANY,
+    SYNC,
+    ALL,
+    SIG,
+    SEMWAIT,
+    COLL,
+    COLL2,
+    DESTROY,
+    FREE,
+) = range(17)
+
+BROKEN: list[tuple[str, str, Break]] = [
+    ("id", "devices", put("devices", 1, device=5)),
+    ("id", "queues", put("queues", 2, queue=1)),
+    ("id", "ops", put("ops", HOST, op=30)),
+    ("id", "ops", put("ops", SPLIT, op=-4)),
+    ("id", "requests", put("requests", 0, request=1)),
+    ("ref", "queues", put("queues", 1, device=9)),
+    ("ref", "queues", put("queues", 1, device=-1)),
+    ("ref", "ops", put("ops", KERNEL, queue=3)),
+    ("ref", "ops", put("ops", KERNEL, issuer=77)),
+    ("ref", "ops", put("ops", KERNEL, parent=11)),
+    ("ref", "ops", put("ops", RECORD, sync=3)),
+    ("ref", "buffers", put("buffers", 1, alloc_op=11)),
+    ("ref", "buffers", put("buffers", 2, device=2)),
+    ("ref", "accesses", put("accesses", 0, buffer=3)),
+    ("ref", "edges", put("edges", 0, src=31)),
+    ("ref", "edges", put("edges", 0, dst=1 << 60)),
+    ("ref", "graphs", put("graphs", 0, first_op=3)),
+    ("ref", "nodes", put("nodes", 0, user_backend=4)),
+    ("ref", "inputs", put("inputs", 0, request=2)),
+    ("ref", "decisions", put("decisions", 0, op=3)),
+    ("ref", "telemetry", put("telemetry", 0, device=3)),
+    ("word", "ops", put("ops", KERNEL, kind="teleport")),
+    ("word", "ops", put("ops", KERNEL, origin="guessed")),
+    ("word", "accesses", put("accesses", 1, mode="stare")),
+    ("word", "nodes", put("nodes", 2, buffer_kind="tape")),
+    ("negative", "buffers", put("buffers", 0, bytes=-1)),
+    ("negative", "ops", put("ops", HOST, duration_ns=-1)),
+    ("negative", "resources", put("resources", 0, free=-2)),
+    ("set-order", "accesses", put("accesses", 0, set=0)),
+    ("set-order", "accesses", put("accesses", 1, seq=0)),
+    ("set-order", "accesses", put("accesses", 3, set=1)),
+    ("set-order", "accesses", put("accesses", 0, seq=1)),
+    ("set-ref", "ops", put("ops", HOST, access_set=4)),
+    ("set-ref", "ops", put("ops", HOST, access_set=-1)),
+    ("list-order", "lists", put("lists", 0, list=-1)),
+    ("list-order", "lists", put("lists", 4, list=0)),
+    ("list-ref", "ops", put("ops", COPY, list=2)),
+    ("access-range", "accesses", put("accesses", 0, offset=-1)),
+    ("access-range", "accesses", put("accesses", 0, offset=4096)),
+    ("access-range", "accesses", put("accesses", 0, bytes=3649)),
+    ("access-range", "accesses", put("accesses", 1, bytes=-1)),
+    ("access-range", "accesses", put("accesses", 1, offset_per_arg=1 << 40)),
+    ("access-range", "accesses", put("accesses", 1, offset_per_arg=(1 << 63) - 1)),
+    ("access-range", "accesses", put("accesses", 0, bytes=(1 << 63) - 1)),
+    ("access-range", "accesses", put("accesses", 2, bytes=(1 << 16) - 3 * 256 + 1)),
+    ("access-range", "accesses", put("ops", KERNEL, arg=63)),
+    ("access-range", "accesses", put("ops", KERNEL, arg=-2)),
+    ("access-range", "accesses", put("ops", KERNEL, arg=1 << 62)),
+    ("access-range", "accesses", put("lists", 0, unit=256)),
+    ("access-arg", "ops", put("ops", KERNEL, arg=None)),
+    ("access-arg", "ops", put("ops", COPY, list=None)),
+    ("buffer-parent", "buffers", put("buffers", 1, parent=1)),
+    ("buffer-parent", "buffers", put("buffers", 1, parent=2)),
+    ("buffer-parent", "buffers", put("buffers", 1, parent_offset=None)),
+    ("buffer-parent", "buffers", put("buffers", 0, parent_offset=0)),
+    ("buffer-parent", "buffers", put("buffers", 1, parent_offset=(1 << 16) - 4095)),
+    ("buffer-parent", "buffers", put("buffers", 1, parent_offset=(1 << 63) - 1)),
+    ("buffer-parent", "buffers", put("buffers", 1, shared_key=1)),
+    ("buffer-parent", "buffers", put("buffers", 1, device=0)),
+    ("buffer-life", "buffers", put("buffers", 1, alloc_op=20)),
+    ("buffer-life", "buffers", put("buffers", 2, alloc_op=10)),
+    ("buffer-life", "buffers", put("buffers", 1, free_op=10)),
+    ("buffer-life", "ops", put("buffers", 1, free_op=None)),
+    ("buffer-life", "ops", put("buffers", 1, alloc_op=None)),
+    ("buffer-life", "ops", op(kind="alloc", target=1)),
+    ("buffer-life", "ops", op(kind="free", target=2)),
+    ("queue-host", "queues", put("queues", 0, device=1)),
+    ("queue-host", "ops", put("ops", KERNEL, issuer=1)),
+    ("op-parent", "ops", put("ops", KERNEL, parent=20)),
+    ("op-parent", "ops", put("ops", SPLIT, parent=30)),
+    ("sync-missing", "ops", put("ops", UNRESOLVED, sync=None)),
+    ("sync-missing", "ops", put("ops", COLL, sync=None)),
+    ("sync-of", "ops", put("ops", WAIT, sync_of=40)),
+    ("sync-of", "ops", put("ops", WAIT, sync=1)),
+    ("sync-of", "ops", put("ops", KERNEL, sync_of=0)),
+    ("sync-of", "ops", put("ops", WAIT, sync_of=60)),
+    ("wait-state", "ops", put("ops", WAIT, wait_state="contract")),
+    ("wait-state", "ops", put("ops", KERNEL, wait_state="none")),
+    ("wait-any", "ops", put("ops", ANY, list=None)),
+    ("wait-any", "lists", put("lists", 4, unit=3)),
+    ("target", "ops", put("ops", SYNC, target_kind=None)),
+    ("target", "ops", put("ops", SYNC, target=None)),
+    ("target", "ops", put("ops", SYNC, target=3)),
+    ("target", "ops", put("ops", SYNC, target_kind="device", target=2)),
+    ("target", "ops", put("ops", ALL, target=0)),
+    ("target", "ops", put("ops", FREE, target=3)),
+    ("target", "ops", put("ops", KERNEL, target=0)),
+    ("target", "ops", put("ops", KERNEL, target_kind="all")),
+    ("value", "ops", put("ops", KERNEL, value=1)),
+    ("time-order", "ops", put("ops", ALLOC, issue_ns=10)),
+    ("time-order", "ops", put("ops", FREE, issue_ns=11)),
+    ("edge", "edges", put("edges", 0, src=120)),
+    ("process", "devices", put("devices", 0, process=1)),
+    ("process", "syncs", put("syncs", 0, process=1)),
+    ("profile", "devices", put("devices", 0, profile="wishful")),
+    ("node", "nodes", put("nodes", 1, node=2)),
+    ("node", "graphs", put("graphs", 0, n_leafs=2)),
+    ("node", "nodes", put("nodes", 0, sources=[3])),
+    ("node", "nodes", put("nodes", 0, sources=[-2])),
+    ("node", "nodes", put("nodes", 0, view_source=3)),
+]
+
+BROKEN_MANIFEST: list[tuple[str, dict[str, Any]]] = [
+    ("coverage", {"coverage": (Coverage(3),)}),
+    ("coverage", {"coverage": (Coverage(0), Coverage(0))}),
+    ("coverage", {"coverage": (Coverage(0, waits="mostly"),)}),
+    ("process", {"processes": (Process(1),)}),
+    ("counts", {"processes": (Process(0, complete=False),)}),
+    ("counts", {"processes": (Process(0, lost=3),), "lost": 2}),
+    ("profile", {"profiles": {"mine": {"no_such_promise": True}}}),
+    ("private", {"engine": {"name": "x", "model": "/models/secret.gguf"}}),
+    ("private", {"notes": ("loaded from ~/x",)}),
+    ("private", {"switches": {"LOG": "C:\\log"}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "table", "change"), BROKEN, ids=[f"{i}-{b[0]}" for i, b in enumerate(BROKEN)]
+)
+def test_rule_fires(rich_builder: TapeBuilder, rich_tape: Tape, code: str, table: str, change: Break) -> None:
+    change(rich_builder)
+    found = validate(rich_builder.build(rich_tape.manifest))
+    assert (code, table) in {(v.code, v.table) for v in found}, [v.text() for v in found]
+    assert all(v.code in RULES and v.message and v.text() for v in found)
+
+
+@pytest.mark.parametrize(("code", "change"), BROKEN_MANIFEST)
+def test_manifest_rule_fires(rich_tape: Tape, code: str, change: dict[str, Any]) -> None:
+    broken = Tape(
+        dataclasses.replace(rich_tape.manifest, **change), {n: rich_tape.table(n) for n in rich_tape.present}
+    )
+    found = validate(broken)
+    assert {v.code for v in found} == {code}, [v.text() for v in found]
+
+
+def test_every_rule_is_tested(rich_tape: Tape) -> None:
+    assert {c for c, *_ in BROKEN} | {c for c, _ in BROKEN_MANIFEST} == set(RULES)
+    assert validate(rich_tape) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("buffers", 0, bytes=None),
+        put("accesses", 0, bytes=3648),
+        put("accesses", 2, bytes=(1 << 16) - 3 * 256),
+        put("ops", KERNEL, arg=62),
+        put("ops", ALLOC, issue_ns=9),
+        put("ops", FREE, issue_ns=None),
+        put("ops", WAIT, sync_of=None),
+        put("ops", UNRESOLVED, wait_state="foreign"),
+        put("ops", KERNEL, issuer=None),
+        put("ops", KERNEL, access_set=None),
+        put("ops", SYNC, target_kind="device", target=1),
+        op(kind="alloc"),
+        op(kind="free"),
+        op(kind="free", target=1),  # a double free is for check to find
+        drop("telemetry", 0),
+    ],
+)
+def test_limits_are_not_violations(rich_builder: TapeBuilder, rich_tape: Tape, change: Break) -> None:
+    change(rich_builder)
+    assert [v.text() for v in validate(rich_builder.build(rich_tape.manifest))] == []
+
+
+def test_many_violations_are_counted(rich_builder: TapeBuilder, rich_tape: Tape) -> None:
+    for _ in range(3 * PER_RULE_MAX):
+        rich_builder.op(kind="wait", queue=0, issuer=0, access_set=0)
+    found = [v for v in validate(rich_builder.build(rich_tape.manifest)) if v.code == "sync-missing"]
+    assert len(found) == PER_RULE_MAX + 1
+    assert found[-1].message == f"and {2 * PER_RULE_MAX} more of this kind"
+
+
+def test_several_rules_at_once(rich_builder: TapeBuilder, rich_tape: Tape) -> None:
+    for _, _, change in BROKEN[::7]:
+        change(rich_builder)
+    codes = [v.code for v in validate(rich_builder.build(rich_tape.manifest))]
+    assert codes == sorted(codes, key=list(RULES).index)
+    assert len(set(codes)) > 5
+
+
+def test_loading_refuses_what_is_invalid(rich_builder: TapeBuilder, rich_tape: Tape, tmp_path: Path) -> None:
+    put("ops", KERNEL, queue=9)(rich_builder)
+    path = write_tape(rich_builder.build(rich_tape.manifest), tmp_path / "a.tape")
+    with pytest.raises(InvalidTape) as e:
+        load_tape(path)
+    assert isinstance(e.value, InputError)
+    assert "queue 9" in e.value.found
+    assert "--validate" in e.value.next_step
+    assert load_tape(path, validate=False).table("ops").num_rows == 17
+
+
+def test_empty_tapes_are_valid() -> None:
+    assert validate(TapeBuilder().build()) == []
+    assert validate(Tape(Manifest(), {})) == []
+
+
+def test_corpus_is_valid() -> None:
+    """Every litmus model of the corpus keeps the specification, in both variants."""
+    files = sorted((Path(__file__).parents[1] / "corpus").rglob("*.litmus"))
+    assert len(files) >= 62
+    for f in files:
+        for variant in ("", ":fixed"):
+            tape = load_tape(f"{f}{variant}", validate=False)
+            assert [v.text() for v in validate(tape)] == [], f"{f.name}{variant}"
