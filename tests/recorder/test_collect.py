@@ -469,3 +469,33 @@ def test_many_records(engine: Callable[..., Any], count: int) -> None:
         e.w.record("compute", queue=e.queues[0], d=g)
         e.w.record("sync", queue=e.queues[0])
     assert collected(e).table("ops").num_rows == count
+
+
+def test_a_handover_never_cuts_a_meta_call(engine: Callable[..., Any]) -> None:
+    e = engine(devices=2, threads=2)
+    meta = e.w.queue(e.w.device("Meta", kind=4, test=False, profile=""), "Meta")
+    for thread in (0, 1):
+        e.w.record("sync", queue=meta, flags=META, thread=thread, end=1)
+        for q in e.queues:
+            e.w.record("sync", queue=q, flags=CHILD, thread=thread, end=1)
+    tape = collected(e)
+    assert [(o["kind"], o["on"], o["parent"]) for o in ops(tape)] == [
+        ("sync", "host0", None),
+        ("sync", "host0", 0),
+        ("sync", "host0", 0),
+        ("record", "host0", None),
+        ("wait", "host1", None),
+        ("sync", "host1", None),
+        ("sync", "host1", 5),
+        ("sync", "host1", 5),
+    ]
+
+
+def test_the_accesses_of_a_meta_call_are_its_childrens(engine: Callable[..., Any]) -> None:
+    e = engine()
+    meta = e.w.queue(e.w.device("Meta", kind=4, test=False, profile=""), "Meta")
+    e.w.record("compute", queue=meta, flags=META)
+    e.w.record("compute", queue=e.queues[0], d=e.w.set([(e.memory, 0, 8, "write", "x")]), flags=CHILD)
+    tape = collected(e)
+    assert [o["access_set"] for o in ops(tape)] == [0, 1]
+    assert {c.accesses for c in tape.manifest.coverage} == {"full"}

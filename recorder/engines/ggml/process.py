@@ -1,0 +1,503 @@
+"""One process's records to rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ....formats.builder import TapeBuilder
+from ....formats.tape import Coverage, Process
+from .accesses import Touch, thin, touches
+from .inputs import Filling, Moment, infer
+from .places import Naming, Places
+from .rows import AFTER, BEFORE, SELF, OpRows
+from .serial import Call, handovers
+from .spool import NO_QUEUE, NONE, Flag, Kind, Spool
+
+__all__ = ["ProcessCollector"]
+
+_TAKE_TIME = ("compute", "copy", "memset", "sync")
+
+
+class _Record(NamedTuple):
+    """A record and its place in the issue order of all processes."""
+
+    position: int
+    slot: int
+    issue_ns: int
+    end_ns: int
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    name: int
+    thread: int
+    queue: int
+    kind: int
+    flags: int
+
+    @property
+    def is_child(self) -> bool:
+        return bool(self.flags & Flag.CHILD)
+
+
+@dataclass
+class _Group:
+    """A call on a meta device: the calls that it made on its simple devices are part of it."""
+
+    op: int
+    position: int
+    last: int
+    start_ns: int
+    children: int = 0
+
+
+class ProcessCollector:
+    """Turns the records of one process into rows.
+
+    Parameters
+    ----------
+    spool : Spool
+        What the process wrote.
+    process : int
+        Its ordinal.
+    positions : list of int
+        The place of each record in the issue order of all processes.
+    shift_ns : int
+        Added to the process's times gives times since the tape's origin.
+    rows, builder, naming
+        Where rows, tables and names go.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        process: int,
+        positions: list[int],
+        shift_ns: int,
+        *,
+        rows: OpRows,
+        builder: TapeBuilder,
+        naming: Naming,
+    ) -> None:
+        self.spool = spool
+        self.process = process
+        self.positions = positions
+        self.shift_ns = shift_ns
+        self.rows = rows
+        self.builder = builder
+        self.naming = naming
+        self.places = Places(spool, builder, naming, process)
+        self.failed_computes = 0
+        self.unresolved = 0
+        self._ops_on: Counter[int] = Counter()
+        self._timed_on: Counter[int] = Counter()
+        self._timeable_on: Counter[int] = Counter()
+        self._unknown_on: Counter[int] = Counter()
+        self._graphs: dict[int, tuple[int, str]] = {}
+        self._inputs: dict[int, tuple[Touch, ...]] = {}
+        self._pair_sets: dict[tuple[Any, ...], int] = {}
+        self._computes: Counter[int] = Counter()
+        self._alloc: dict[int, int] = {}
+        self._free: dict[int, int] = {}
+        self._op_of_slot: dict[int, tuple[int, int]] = {}
+        self._recorded: dict[tuple[int, int], int] = {}
+        self._waits: list[tuple[int, int, int]] = []
+        self._groups: dict[int, _Group | None] = {}
+        self._last_of: dict[int, int] = {}
+        self._calls: list[Call] = []
+        self._moments: dict[int, list[Moment]] = {}
+        self._other_sync: dict[str, int] = {}
+        self._runs: dict[int, tuple[int, int]] = {}
+        # The switch was set when the devices were made, which are all of them synchronous then.
+        synchronous = spool.switches.get("TAPEDELAY_SYNC") == "on"
+        self._synchronous = {
+            q
+            for q, made in zip(self.places.queues, spool.queues, strict=True)
+            if q is not None and synchronous and spool.devices[made.device].is_test
+        }
+
+    # --- the walk ---------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Add the rows of all records, then what only the whole shows."""
+        r = self.spool.records
+        runs = r[r["kind"] == Kind.EXEC]
+        times = zip(runs["issue_ns"].tolist(), runs["end_ns"].tolist(), strict=True)
+        self._runs = dict(zip(runs["a"].tolist(), times, strict=True))
+        for position, slot, row in zip(self.positions, self.spool.slots.tolist(), r.tolist(), strict=True):
+            self._take(_Record(position, slot, *row[:12]))
+        self._resolve()
+        self._add_handovers()
+        for thread, moments in self._moments.items():
+            for filling in infer(moments):
+                self._add_filling(thread, filling)
+
+    def _take(self, r: _Record) -> None:
+        handler = _HANDLERS.get(r.kind)
+        if handler is None:
+            return
+        if r.flags & Flag.FAILED:
+            self.failed_computes += r.kind == Kind.COMPUTE
+            if r.flags & Flag.META:
+                self._groups[r.thread] = None
+            return
+        group = self._groups.get(r.thread) if r.is_child else None
+        host = self.places.thread(r.thread)
+        on_host = bool(r.flags & Flag.HOST) or r.queue == NO_QUEUE
+        values: dict[str, Any] = {
+            "queue": host if on_host else self.places.queue_of(r.queue, r.thread),
+            "issuer": host,
+            "name": None if r.name == NONE else self.spool.names[r.name],
+            "issue_ns": r.issue_ns + self.shift_ns,
+            "parent": None if group is None else group.op,
+            "access_set": 0,
+            **self._times(r),
+        }
+        objects = handler(self, r, values)
+        if objects is None:  # nothing that orders or touches anything
+            return
+        op = self.rows.add(r.position, SELF, **values)
+        self._op_of_slot[r.slot] = (op, r.position)
+        self._count(values)
+        self._complete(r, values)
+        self._called(r, objects, group)
+        if r.flags & Flag.META:
+            self._groups[r.thread] = _Group(op, r.position, r.position, r.issue_ns)
+        self._remember(r, op)
+
+    def _times(self, r: _Record) -> dict[str, int]:
+        run = self._runs.get(r.slot)
+        if run is not None:
+            return {
+                "start_after_issue_ns": max(0, run[0] - r.issue_ns),
+                "duration_ns": max(0, run[1] - run[0]),
+            }
+        if r.end_ns:
+            return {"start_after_issue_ns": 0, "duration_ns": max(0, r.end_ns - r.issue_ns)}
+        return {}
+
+    def _count(self, values: dict[str, Any]) -> None:
+        queue = values["queue"]
+        self._ops_on[queue] += 1
+        if values["kind"] in _TAKE_TIME:
+            self._timeable_on[queue] += 1
+            self._timed_on[queue] += "duration_ns" in values
+        self._unknown_on[queue] += values["access_set"] is None
+
+    def _called(self, r: _Record, objects: tuple[object, ...], group: _Group | None) -> None:
+        """Note which objects a call used; what a meta call's children used, it used itself."""
+        if r.queue != NO_QUEUE:
+            objects = (*objects, ("queue", r.queue))
+        if group is None:
+            self._calls.append(Call(r.position, r.thread, objects, r.issue_ns, r.end_ns))
+            return
+        group.children += 1
+        group.last = r.position
+        self._last_of[group.position] = r.position
+        end = max(r.issue_ns, r.end_ns)
+        self._calls.append(Call(group.position, r.thread, objects, group.start_ns, end))
+
+    def _remember(self, r: _Record, op: int) -> None:
+        if r.kind == Kind.EVENT_RECORD:
+            self._recorded[r.d, r.a] = op
+        elif r.kind in (Kind.EVENT_WAIT, Kind.EVENT_SYNC):
+            if r.flags & Flag.FOREIGN:
+                self.rows.set(op, wait_state="foreign")
+            elif r.a == 0:
+                self.rows.set(op, wait_state="none")
+            else:
+                self._waits.append((op, r.d, r.a))
+        elif r.kind == Kind.BUFFER_ALLOC:
+            self._alloc[r.e] = op
+        elif r.kind == Kind.BUFFER_FREE:
+            self._free[r.e] = op
+
+    def _moment(self, r: _Record, **what: Any) -> None:
+        group = self._groups.get(r.thread) if r.is_child else None
+        position = r.position if group is None else group.position
+        self._moments.setdefault(r.thread, []).append(Moment(position, **what))
+
+    # --- one kind each: fill in the values, return the objects used -----------------------------------------
+
+    def _on_compute(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        device = self.places.devices[self.spool.queues[r.queue].device]
+        self._computes[device] += 1
+        values["kind"] = "compute"
+        values["name"] = f"#{self._computes[device]}"
+        if r.flags & Flag.META:  # its accesses are its children's
+            return ()
+        if r.d == NONE:
+            values["access_set"] = None
+            return ()
+        values["access_set"], written = self._graph(r.d)
+        values["name"] = f"{values['name']} {written}".rstrip()
+        self._moment(r, graph=r.d, inputs=self._inputs_of(r.d))
+        return ()
+
+    def _on_copy(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        values |= {"kind": "copy", "bytes": r.c}
+        values["access_set"] = self._pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & Flag.SPAN))
+        if r.kind == Kind.SET and r.d == NONE and r.e != NONE and values["queue"] == values["issuer"]:
+            self._moment(r, write=(r.e, r.b, r.b + r.c))
+        return tuple(("buffer", b) for b in (r.d, r.e) if b != NONE)
+
+    def _on_fill(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        start, size = (r.b, r.c) if r.kind == Kind.MEMSET else (0, self.spool.buffers[r.e].bytes)
+        values |= {"kind": "memset", "bytes": size}
+        values["access_set"] = self._pair(NONE, 0, r.e, start, size, source=False)
+        return (("buffer", r.e),)
+
+    def _on_event(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        values |= {
+            "kind": "record" if r.kind == Kind.EVENT_RECORD else "wait",
+            "sync": self.places.syncs[r.d],
+        }
+        if r.kind == Kind.EVENT_SYNC:
+            values["queue"] = values["issuer"]
+            self._moment(r, waits=True)
+        return ()
+
+    def _on_sync(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...] | None:
+        target = self.places.queues[r.queue]
+        if target is None:  # a backend that works on the calling thread: nothing to wait for
+            return None
+        values |= {"kind": "sync", "queue": values["issuer"], "target_kind": "queue", "target": target}
+        self._moment(r, waits=True)
+        return ()
+
+    def _on_life(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        values |= {"kind": "alloc" if r.kind == Kind.BUFFER_ALLOC else "free", "queue": values["issuer"]}
+        values["target"] = self.places.buffers[r.e]
+        return (("buffer", r.e),)
+
+    def _on_event_free(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        values |= {"kind": "destroy", "queue": values["issuer"], "sync": self.places.syncs[r.d]}
+        return ()
+
+    def _on_queue_free(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+        values |= {"kind": "mark", "queue": values["issuer"], "name": "queue freed"}
+        return ()
+
+    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...] | None:
+        """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
+        copy = self._op_of_slot.get(r.a)
+        if copy is None:
+            return None
+        op, at = copy
+        values |= {"kind": "wait", "sync": self._sync("split copy")}
+        of_copy = {n: self.rows.get(op, n) for n in ("queue", "issuer", "issue_ns", "parent")}
+        values["sync_of"] = self.rows.add(
+            at, AFTER, kind="record", sync=values["sync"], access_set=0, **of_copy
+        )
+        return ()
+
+    # --- accesses -------------------------------------------------------------------------------------------
+
+    def _graph(self, graph: int) -> tuple[int, str]:
+        """Return the access set of a graph and the first tensor it writes."""
+        found = self._graphs.get(graph)
+        if found is None:
+            every = touches(self.spool, graph)
+            written = next((t.name for t in every if t.mode != "read" and t.name), "")
+            found = self.builder.access_set(self._access_rows(thin(every))), written
+            self._graphs[graph] = found
+        return found
+
+    def _access_rows(self, rows: Sequence[Touch], origin: str | None = None) -> list[dict[str, Any]]:
+        return [
+            {
+                "buffer": None if t.buffer is None else self.places.buffers[t.buffer],
+                "offset": t.offset,
+                "bytes": t.bytes,
+                "mode": t.mode,
+                "origin": origin or ("inferred" if t.wide else "observed"),
+                "name": t.name,
+            }
+            for t in rows
+        ]
+
+    def _pair(
+        self,
+        src: int,
+        src_at: int,
+        dst: int,
+        dst_at: int,
+        size: int,
+        *,
+        source: bool = True,
+        wide: bool = False,
+    ) -> int:
+        key = (src, src_at, dst, dst_at, size, source, wide)
+        found = self._pair_sets.get(key)
+        if found is None:
+            rows = [
+                Touch(None, 0, size, mode, wide=wide)
+                if buffer == NONE
+                else Touch(buffer, at, size, mode, wide=wide)
+                for buffer, at, mode in ((src, src_at, "read"), (dst, dst_at, "write"))
+                if size and (source or mode == "write")
+            ]
+            found = self.builder.access_set(self._access_rows(rows))
+            self._pair_sets[key] = found
+        return found
+
+    def _inputs_of(self, graph: int) -> tuple[Touch, ...]:
+        found = self._inputs.get(graph)
+        if found is None:
+            found = tuple(
+                t
+                for t in touches(self.spool, graph)
+                if t.is_input and t.mode == "read" and t.buffer is not None and self.places.on_host(t.buffer)
+            )
+            self._inputs[graph] = found
+        return found
+
+    # --- what needs the whole walk --------------------------------------------------------------------------
+
+    def _complete(self, r: _Record, values: dict[str, Any]) -> None:
+        """On a synchronous test device a call returns when the work is done."""
+        if values["queue"] in self._synchronous:
+            self._insert(r.position, AFTER, values, kind="sync", target_kind="queue", target=values["queue"])
+
+    def _insert(self, position: int, place: int, beside: dict[str, Any], **values: Any) -> int:
+        """Add an op of the host thread beside one of its calls, and part of the same meta call."""
+        host = beside["issuer"]
+        common = {"queue": host, "issuer": host, "issue_ns": beside["issue_ns"], "parent": beside["parent"]}
+        return self.rows.add(position, place, **common, access_set=0, origin="declared", **values)
+
+    def _sync(self, name: str) -> int:
+        found = self._other_sync.get(name)
+        if found is None:
+            fresh = self.naming.fresh("syncs", name)
+            found = self.builder.sync(name=fresh, kind="other", process=self.process)
+            self._other_sync[name] = found
+        return found
+
+    def _resolve(self) -> None:
+        for op, event, generation in self._waits:
+            record = self._recorded.get((event, generation))
+            if record is None or not self.rows.precedes(record, op):
+                # It was lost, or two threads called in the same moment and which came first is not known.
+                self.rows.set(op, wait_state="unresolved")
+                self.unresolved += 1
+            else:
+                self.rows.set(op, sync_of=record)
+
+    def _add_handovers(self) -> None:
+        for before, after in handovers(self._calls):
+            sync = self._sync("api-serial")
+            record = self._insert(
+                self._last_of.get(before.position, before.position),
+                AFTER,
+                self._beside(before),
+                kind="record",
+                sync=sync,
+                name="api-serial",
+            )
+            beside = self._beside(after)
+            self._insert(
+                after.position, BEFORE, beside, kind="wait", sync=sync, sync_of=record, name="api-serial"
+            )
+
+    def _beside(self, call: Call) -> dict[str, Any]:
+        issuer = self.places.thread(call.thread)
+        return {"issuer": issuer, "issue_ns": None, "parent": None}
+
+    def _add_filling(self, thread: int, filling: Filling) -> None:
+        host = self.places.thread(thread)
+        before = filling.before
+        self.rows.add(
+            filling.position if before else self._last_of.get(filling.position, filling.position),
+            BEFORE if before else AFTER,
+            kind="host",
+            name="inputs",
+            queue=host,
+            issuer=host,
+            access_set=self.builder.access_set(self._access_rows(filling.writes, "inferred")),
+            origin="inferred",
+        )
+
+    def link_buffers(self) -> None:
+        """Name the ops that begin and end each buffer, once ops have their numbers."""
+        rows = self.builder.rows("buffers")
+        for column, ops in (("alloc_op", self._alloc), ("free_op", self._free)):
+            for buffer, op in ops.items():
+                rows[self.places.buffers[buffer]][column] = int(self.rows.numbered[op])
+
+    # --- manifest -------------------------------------------------------------------------------------------
+
+    def process_entry(self) -> Process:
+        s = self.spool
+        return Process(
+            self.process,
+            complete=s.complete,
+            records=len(s.records),
+            lost=s.lost,
+            wall_offset_ns=s.wall_ns - s.mono_ns - self.shift_ns if len(s.records) else None,
+        )
+
+    def coverage(self) -> list[Coverage]:
+        entries = [
+            Coverage(
+                q,
+                accesses=self._level(self._ops_on[q] - self._unknown_on[q], self._ops_on[q]),
+                host_accesses="partial",
+                waits="partial",
+                times=self._level(self._timed_on[q], self._timeable_on[q]),
+            )
+            for q in self.places.threads
+            if q is not None
+        ]
+        entries += [
+            Coverage(
+                q,
+                accesses=self._level(self._ops_on[q] - self._unknown_on[q], self._ops_on[q]),
+                times=self._level(self._timed_on[q], self._timeable_on[q]),
+            )
+            for q in self.places.queues
+            if q is not None
+        ]
+        return entries
+
+    @staticmethod
+    def _level(seen: int, of: int) -> str:
+        return "full" if seen >= of else "partial" if seen else "none"
+
+    def notes(self) -> list[str]:
+        found = list(self.spool.notes)
+        if self.failed_computes:
+            found.append(f"{self.failed_computes} computes failed and are left out")
+        if self.unresolved:
+            found.append(
+                f"{self.unresolved} waits whose record was not seen: findings that depend on them are unknown"
+            )
+        if self.spool.torn:
+            found.append("the last definition was cut short: the process died while it wrote it")
+        if self.spool.failed:
+            found.append("recording stopped early: the spool could not be written any more")
+        return found
+
+
+_Handler = Callable[[ProcessCollector, _Record, dict[str, Any]], "tuple[object, ...] | None"]
+_HANDLERS: dict[int, _Handler] = {
+    Kind.COMPUTE: ProcessCollector._on_compute,
+    Kind.COPY: ProcessCollector._on_copy,
+    Kind.SET: ProcessCollector._on_copy,
+    Kind.GET: ProcessCollector._on_copy,
+    Kind.MEMSET: ProcessCollector._on_fill,
+    Kind.CLEAR: ProcessCollector._on_fill,
+    Kind.EVENT_RECORD: ProcessCollector._on_event,
+    Kind.EVENT_WAIT: ProcessCollector._on_event,
+    Kind.EVENT_SYNC: ProcessCollector._on_event,
+    Kind.SYNC: ProcessCollector._on_sync,
+    Kind.BUFFER_ALLOC: ProcessCollector._on_life,
+    Kind.BUFFER_FREE: ProcessCollector._on_life,
+    Kind.EVENT_FREE: ProcessCollector._on_event_free,
+    Kind.QUEUE_FREE: ProcessCollector._on_queue_free,
+    Kind.SPLIT_COPY_WAIT: ProcessCollector._on_split_copy_wait,
+}
+"""What a record becomes; kinds that are not here have no row of their own."""
