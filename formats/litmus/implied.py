@@ -29,8 +29,6 @@ _SYNC_KINDS = {
 def imply_queues(file: File, scene: Scene) -> None:
     """Add the queues that the rows name, unless the header declares any; then only look them up."""
     queues = scene.queues
-    if not scene.devices.rows and not scene.devices.declared:
-        scene.host_device(0)
     for row in file.rows:
         names = [row.queue]
         if row.thread not in (None, "?"):

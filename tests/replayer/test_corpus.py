@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tapedelay.formats.litmus import Litmus, Verdict, read
 from tapedelay.formats.validate import require_valid
 from tapedelay.replayer.check import Finding, check_tape
