@@ -12,7 +12,7 @@ namespace td {
 
 namespace {
 
-enum op_class : uint8_t { UNKNOWN, SKIP, PLAIN, SCATTER, COPY, INTO, GATHER };
+enum op_class : uint8_t { UNKNOWN, SKIP, PLAIN, SCATTER, COPY, SET_INTO, ADD_INTO, GATHER };
 enum mode_t : uint8_t { READ, WRITE, UPDATE, MAY_WRITE };
 enum : uint8_t { INPUT = 1, LEAF = 2, OVER = 4 };
 
@@ -28,7 +28,8 @@ op_class class_of(int op) {
     if (n == "NONE" || n == "VIEW" || n == "RESHAPE" || n == "PERMUTE" || n == "TRANSPOSE") r = SKIP;
     else if (n == "SET_ROWS") r = SCATTER;
     else if (n == "CPY") r = COPY;
-    else if (n == "SET" || n == "ACC") r = INTO;
+    else if (n == "SET") r = SET_INTO;
+    else if (n == "ACC") r = ADD_INTO;
     else if (n == "GET_ROWS" || n == "MUL_MAT_ID") r = GATHER;
     known[op].store(r, std::memory_order_relaxed);
     return r;
@@ -165,7 +166,7 @@ private:
             row(out, MAY_WRITE, name, leaf_flags(t) | OVER);
             return;
         }
-        if (c == INTO && in_place && t->src[1]) {
+        if ((c == SET_INTO || c == ADD_INTO) && in_place && t->src[1]) {
             // Only src[1]'s shape inside the destination is touched: strides and offset are parameters.
             const ggml_tensor * b = t->src[1];
             type_size ts = size_of(b->type);
@@ -179,7 +180,7 @@ private:
                 out.at.offset += offset;
                 out.bytes = bytes;
                 out.gaps = bytes != all;
-                exposed = !covered(out);
+                exposed = c == ADD_INTO && !covered(out);
             }
         }
         row(out, in_place && exposed ? UPDATE : WRITE, name, leaf_flags(t) | (out.gaps ? OVER : 0));
