@@ -66,6 +66,15 @@ class Columns:
             self._cache[key] = got
         return got
 
+    def steps(self, name: str) -> tuple[int, int]:
+        """Return the least and greatest difference of a row to the one before it; (1, 1) for one row."""
+        key = name + "+"
+        got: tuple[int, int] | None = self._cache.get(key)
+        if got is None:
+            d = np.diff(self.ints(name))
+            got = self._cache[key] = (int(d.min()), int(d.max())) if len(d) else (1, 1)
+        return got
+
     def words(self, name: str) -> Words:
         """Return an enumeration or name column."""
         got: Words | None = self._cache.get(name)

@@ -30,12 +30,15 @@ _PATH = re.compile(r"(^|[\s\"'=:,(])(/[\w.-]+/|[A-Za-z]:\\|~/|\\\\)")
 def exists(tables: Tables, table: str, ids: Ints) -> Bools:
     """Return which ids are keys of a table."""
     keys = tables[table].ints(TABLES[table].key or "")
-    if not len(keys):
+    if not len(keys) or not len(ids):
         return np.zeros(len(ids), np.bool_)
-    if (np.diff(keys) <= 0).any():
+    steps = tables[table].steps(TABLES[table].key or "")
+    if keys[0] == 0 and steps == (1, 1):
+        dense: Bools = (ids >= 0) & (ids < len(keys))
+        return dense
+    if steps[0] <= 0:
         return np.isin(ids, keys)
-    at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
-    found: Bools = keys[at] == ids
+    found: Bools = keys[np.minimum(np.searchsorted(keys, ids), len(keys) - 1)] == ids
     return found
 
 
@@ -44,6 +47,8 @@ def op_rows(tables: Tables, ids: Ints) -> Ints:
     keys = tables["ops"].ints("op")
     if not len(keys):
         return np.zeros(len(ids), np.int64)
+    if tables["ops"].steps("op")[0] > 0:
+        return np.minimum(np.searchsorted(keys, ids), len(keys) - 1).astype(np.int64)
     order = np.argsort(keys, kind="stable")
     return order[np.minimum(np.searchsorted(keys, ids, sorter=order), len(keys) - 1)].astype(np.int64)
 
@@ -62,8 +67,9 @@ def keys_and_refs(found: Findings, tape: Tape, tables: Tables) -> None:
             bad = ids != np.arange(t.rows)
             found.rows("id", name, bad, lambda r, ids=ids, k=spec.key: f"{k} {ids[r]} in row {r}")  # type: ignore[misc]
         for column, target in spec.refs:
-            ids = t.ints(column)
-            bad = t.valid(column) & ~exists(tables, target, ids)
+            ids, valid = t.ints(column), t.valid(column)
+            bad = np.zeros(t.rows, np.bool_)
+            bad[valid] = ~exists(tables, target, ids[valid])
             found.rows("ref", name, bad, lambda r, c=column, x=target, ids=ids: f"{c} {ids[r]} is not in {x}")  # type: ignore[misc]
 
 

@@ -67,11 +67,11 @@ def test_error_tree() -> None:
         drawn[m[2]] = (stack[-1][1] if stack else None, int(code[1]) if code else None)
         stack.append((depth, m[2]))
     assert set(drawn) == set(errors.__all__)
-    for name, (parent, code) in drawn.items():
+    for name, (parent, exit_code) in drawn.items():
         cls = getattr(errors, name)
         assert cls.__base__.__name__ == (parent or "Exception"), name
-        if code is not None:
-            assert cls.exit_code == code, name
+        if exit_code is not None:
+            assert cls.exit_code == exit_code, name
         e = cls("found it", expected="that", where="here", next_step="do this")
         assert str(e) == "here: found it (expected that)\n  next: do this"
         assert e.as_dict()["exit_code"] == cls.exit_code

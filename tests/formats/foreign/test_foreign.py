@@ -67,13 +67,15 @@ def build(seen: list[Seen], streams: Iterable[tuple[int, int, int]], engine: str
     processes = sorted({s.process for s in seen})
     hosts = {p: b.device(name=f"host {p}", kind="host", process=p) for p in processes}
     pairs = sorted({(s.process, s.device) for s in seen if s.device is not None})
-    devices = {(p, d): b.device(name=f"GPU {d}", kind="gpu", process=p) for p, d in pairs}
+    devices: dict[tuple[int, int | None], int] = {
+        (p, d): b.device(name=f"GPU {d}", kind="gpu", process=p) for p, d in pairs
+    }
     threads = {
         (p, t): b.queue(device=hosts[p], name=f"thread {t}", kind="host_thread", process=p)
         for p, t in sorted({(s.process, s.thread) for s in seen if s.thread is not None})
     }
     known = {(s.process, s.device, s.stream) for s in seen if s.device is not None and s.stream is not None}
-    queues = {
+    queues: dict[tuple[int, int | None, int | None], int] = {
         (p, d, n): b.queue(device=devices[p, d], name=f"stream {n}", clock="gpu", process=p)
         for p, d, n in sorted({*known, *streams})
     }
@@ -107,7 +109,7 @@ def build(seen: list[Seen], streams: Iterable[tuple[int, int, int]], engine: str
             row["target_kind"] = s.target
             row["target"] = (
                 queues[s.process, s.device, s.stream] if s.target == "queue" else devices[s.process, s.device]
-            )  # type: ignore[index]
+            )
         # a query does not say what it answered
         row["origin"] = "inferred" if s.weak else "observed"
         op = b.op(**row)
