@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tapedelay.recorder.engines.ggml.spool import MODES, NONE, AccessFlag, Flag, Kind, Spool, read_spools
+from tapedelay.recorder.engines.ggml.spool import (
+    MODES,
+    NONE,
+    AccessFlag,
+    BufferFlag,
+    Flag,
+    Kind,
+    Spool,
+    read_spools,
+)
 from tapedelay.recorder.plugin import ggml_plugin
 
 PROGRAM = Path(__file__).parent / "programs" / "ggml_calls.py"
@@ -229,3 +238,14 @@ def test_buffers_get_numbers_that_are_never_used_again(build: dict[str, str], tm
     assert (int(got["d"]), int(got["a"]), int(got["c"]), int(got["e"])) == (6, 8, 16, NONE)
     assert (int(filled["e"]), int(filled["b"]), int(filled["c"])) == (6, 0, 64)
     assert all(int(r["flags"]) == Flag.HOST and r["end_ns"] >= r["issue_ns"] for r in (put, got, filled))
+
+
+def test_memory_from_before_the_recorder_is_marked(build: dict[str, str], tmp_path: Path) -> None:
+    spool, _ = record("late", build, tmp_path)
+    (buffer,) = spool.buffers
+    assert buffer.flags == BufferFlag.HOST | BufferFlag.LATE
+    assert calls(spool, Kind.BUFFER_ALLOC) == []
+    (freed,) = calls(spool, Kind.BUFFER_FREE)
+    assert int(freed["e"]) == 0
+    (touched,) = spool.sets
+    assert touched["buffer"].tolist() == [0, 0, 0]

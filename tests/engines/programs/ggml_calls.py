@@ -168,10 +168,26 @@ def buffers() -> None:
     call("ggml_backend_tensor_memset", t, ctypes.c_uint8(7), 0, 64, result=None)
 
 
+def late() -> None:
+    """Memory from before the recorder came is known when it is first touched, and its end is seen."""
+    ctx, early = context(), backend("CPU")
+    a, b = new(ctx, "a", 64), new(ctx, "b", 64)
+    total = named(p("ggml_add", ctx, a, b), "total")
+    memory = p("ggml_backend_alloc_ctx_tensors", ctx, early)
+    load_plugin()
+    compute(backend("CPU"), graph_of(ctx, total))
+    call("ggml_backend_buffer_free", memory, result=None)
+
+
+def load_plugin() -> None:
+    assert p("ggml_backend_load", os.environ["TAPEDELAY_PLUGIN"].encode()), "the plugin was refused"
+
+
 def main() -> int:
-    plugin = os.environ["TAPEDELAY_PLUGIN"].encode()
-    assert p("ggml_backend_load", plugin), "the plugin was refused"
-    {f.__name__: f for f in (accesses, queues, buffers)}[sys.argv[1]]()
+    case = {f.__name__: f for f in (accesses, queues, buffers, late)}[sys.argv[1]]
+    if case is not late:
+        load_plugin()
+    case()
     return 0
 
 

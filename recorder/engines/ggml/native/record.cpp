@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "hooks.h"
 #include "host.h"
@@ -19,7 +20,7 @@ void define_switches() {
     static const char * const names[] = {
         "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "GGML_CUDA_DISABLE_GRAPHS", "GGML_CUDA_GRAPH_OPT",
         "GGML_VK_DISABLE_ASYNC", "GGML_VK_SERIALIZE_TENSORS", "GGML_VK_SYNC_LOGGER", "GGML_VK_PERF_LOGGER",
-        "GGML_SCHED_DEBUG", "GGML_NO_BACKTRACE", "LLAMA_GRAPH_REUSE_DISABLE", "GGML_METAL_CONCURRENCY_DISABLE",
+        "GGML_SCHED_DEBUG", "LLAMA_GRAPH_REUSE_DISABLE", "GGML_METAL_CONCURRENCY_DISABLE",
         "TAPEDELAY_SYNC",
     };
     for (const char * name : names) {
@@ -38,7 +39,10 @@ bool recorder_start(ggml_backend_reg_t own) {
     if (!spool_start(directory)) return false;
     internal_scope scope;
     auto version = reinterpret_cast<const char * (*)()>(host_symbol("ggml_version"));
-    define(D_PROCESS, blob().u32(static_cast<uint32_t>(host_api)).str("ggml").str(version ? version() : "").u32(PLUGIN_VERSION));
+    auto commit_of = reinterpret_cast<const char * (*)()>(host_symbol("ggml_commit"));
+    std::string build = version ? version() : "";
+    if (commit_of && strcmp(commit_of(), "unknown") != 0) build += std::string("-") + commit_of();
+    define(D_PROCESS, blob().u32(static_cast<uint32_t>(host_api)).str("ggml").str(build.c_str()).u32(PLUGIN_VERSION));
     define_switches();
     // Our own first: their host memory's table is a copy of the CPU's, taken before that one is wrapped.
     for (size_t i = 0, n = own ? own->iface.get_device_count(own) : 0; i < n; i++) wrap_device(own->iface.get_device(own, i));

@@ -253,9 +253,10 @@ void spool_lost() {
 bool spool_refill(lane & l) {
     state_t & s = S();
     if (__builtin_expect(!spool_running.load(), 0)) {
-        if (!s.inherited) { spool_lost(); return false; }
+        if (s.failed.load(std::memory_order_relaxed)) { spool_lost(); return false; }
         std::lock_guard<std::recursive_mutex> guard(lock());
-        if (!s.inherited || !open_child()) { spool_lost(); return false; }
+        if (s.inherited) open_child();
+        if (!spool_running.load()) { spool_lost(); return false; }
     }
     if (!l.thread) {
         std::lock_guard<std::recursive_mutex> guard(lock());
