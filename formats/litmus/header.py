@@ -281,7 +281,7 @@ class HeaderReader:
         )
         if type(value) is not want or not all(isinstance(x, str) for x in inner):  # type: ignore[attr-defined]
             raise d.spot.error(
-                f"meta {key} {shown(rest)}", f"JSON: a {want.__name__}, with strings inside if any"
+                f"meta {key} {shown(rest)}", f"JSON of type {want.__name__}, with strings inside if any"
             )
         self.meta[key] = tuple(value) if isinstance(value, list) else value
 

@@ -92,7 +92,7 @@ CASES = [
     ("profile p [1]\n", 1, "`profile p [1]`", 'profile NAME {"key": value'),
     ("profile p {\n", 1, "profile '{'", "JSON on one line"),
     ("profile p " + "[" * 20_000 + "\n", 1, "profile", "JSON on one line"),
-    ("meta lost true\n", 1, "meta lost 'true'", "a int"),
+    ("meta lost true\n", 1, "meta lost 'true'", "JSON of type int"),
     ("meta path 1\n", 1, "meta 'path'", "one of engine, switches"),
     ("1 | semsig | s | | | e\n2 | wait | s | | | e\n", 2, "which is of kind semaphore", "one name for"),
     ("1 | alloc | H | | | A=B\n", 1, "'A=B'", "alloc with NAME=BUFFER[begin:end]"),
