@@ -19,6 +19,10 @@ from .spool import NO_QUEUE, NONE, Flag, Kind, Spool
 __all__ = ["ProcessCollector"]
 
 _TAKE_TIME = ("compute", "copy", "memset", "sync")
+# Plain numbers: an operator of IntFlag costs as much as all else that is done for a record.
+_HOST, _FOREIGN, _FAILED, _META, _CHILD, _SPAN = (
+    int(f) for f in (Flag.HOST, Flag.FOREIGN, Flag.FAILED, Flag.META, Flag.CHILD, Flag.SPAN)
+)
 
 
 class _Record(NamedTuple):
@@ -41,7 +45,7 @@ class _Record(NamedTuple):
 
     @property
     def is_child(self) -> bool:
-        return bool(self.flags & Flag.CHILD)
+        return bool(self.flags & _CHILD)
 
 
 @dataclass
@@ -140,14 +144,14 @@ class ProcessCollector:
         handler = _HANDLERS.get(r.kind)
         if handler is None:
             return
-        if r.flags & Flag.FAILED:
+        if r.flags & _FAILED:
             self.failed_computes += r.kind == Kind.COMPUTE
-            if r.flags & Flag.META:
+            if r.flags & _META:
                 self._groups[r.thread] = None
             return
         group = self._groups.get(r.thread) if r.is_child else None
         host = self.places.thread(r.thread)
-        on_host = bool(r.flags & Flag.HOST) or r.queue == NO_QUEUE
+        on_host = bool(r.flags & _HOST) or r.queue == NO_QUEUE
         values: dict[str, Any] = {
             "queue": host if on_host else self.places.queue_of(r.queue, r.thread),
             "issuer": host,
@@ -165,7 +169,7 @@ class ProcessCollector:
         self._count(values)
         self._complete(r, values)
         self._called(r, objects, group)
-        if r.flags & Flag.META:
+        if r.flags & _META:
             self._groups[r.thread] = _Group(op, r.position, r.position, r.issue_ns)
         self._remember(r, op)
 
@@ -205,7 +209,7 @@ class ProcessCollector:
         if r.kind == Kind.EVENT_RECORD:
             self._recorded[r.d, r.a] = op
         elif r.kind in (Kind.EVENT_WAIT, Kind.EVENT_SYNC):
-            if r.flags & Flag.FOREIGN:
+            if r.flags & _FOREIGN:
                 self.rows.set(op, wait_state="foreign")
             elif r.a == 0:
                 self.rows.set(op, wait_state="none")
@@ -228,7 +232,7 @@ class ProcessCollector:
         self._computes[device] += 1
         values["kind"] = "compute"
         values["name"] = f"#{self._computes[device]}"
-        if r.flags & Flag.META:  # its accesses are its children's
+        if r.flags & _META:  # its accesses are its children's
             return ()
         if r.d == NONE:
             values["access_set"] = None
@@ -240,7 +244,7 @@ class ProcessCollector:
 
     def _on_copy(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
         values |= {"kind": "copy", "bytes": r.c}
-        values["access_set"] = self._pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & Flag.SPAN))
+        values["access_set"] = self._pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & _SPAN))
         if r.kind == Kind.SET and r.d == NONE and r.e != NONE and values["queue"] == values["issuer"]:
             self._moment(r, write=(r.e, r.b, r.b + r.c))
         return tuple(("buffer", b) for b in (r.d, r.e) if b != NONE)
