@@ -12,13 +12,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 BUDGET_NS = 12.0
 ROUNDS = int(os.environ.get("TAPEDELAY_BENCH_ROUNDS", "31"))
 ROOT = Path(__file__).parents[1]
 
 
-def load_build() -> object:
+def load_build() -> ModuleType:
     """Return the module that compiles the plugin's sources (it belongs to the native tests)."""
     path = ROOT / "tests/recorder/engines/ggml/native/native_build.py"
     spec = importlib.util.spec_from_file_location("native_build", path)
@@ -35,12 +36,12 @@ def measure() -> tuple[float, ...] | str:
     A string says why it cannot be measured.
     """
     build = load_build()
-    if build.compiler() is None:  # type: ignore[attr-defined]
+    if build.compiler() is None:
         return "no C++ compiler"
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         source = Path(__file__).with_suffix(".cpp")
-        library = build.compile_with_plugin(source, here / "record_ns.so", shared=True, optimise="-O2")  # type: ignore[attr-defined]
+        library = build.compile_with_plugin(source, here / "record_ns.so", shared=True, optimise="-O2")
         function = ctypes.CDLL(str(library)).record_ns
         function.restype = ctypes.c_bool
         out = (ctypes.c_double * 6)()
