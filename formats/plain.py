@@ -15,6 +15,8 @@ NULL = -1
 
 def flat(table: pa.Table) -> pa.Table:
     """Return the table with one chunk per column and one dictionary per dictionary column."""
+    if all(c.num_chunks <= 1 for c in table.columns):
+        return table
     return table.unify_dictionaries().combine_chunks()
 
 
@@ -56,7 +58,7 @@ def words(table: pa.Table, name: str) -> list[str | None]:
     """Return a dictionary column as words; null becomes None."""
     array = _array(table, name)
     vocabulary: list[str | None] = [*array.dictionary.to_pylist(), None]
-    codes = array.indices.cast(pa.int64())
+    codes = array.indices
     if codes.null_count:
-        codes = codes.fill_null(len(vocabulary) - 1)
+        codes = codes.fill_null(-1)  # the last word
     return [vocabulary[c] for c in codes.to_numpy(zero_copy_only=False).tolist()]

@@ -179,7 +179,7 @@ def _group(group: Group) -> list[str]:
     else:
         lines = [f"{head}  {f.fault} on `{f.buffer}`{_bytes(f.begin, f.end)}  {times}"]
     if f.accepted:
-        lines[0] += "  (accepted by the baseline)"
+        return [f"{lines[0]}  (accepted by the baseline)", f"  {f.text}"]
     lines.append(f"  {f.text}")
     names = ("first", "second") if f.kind != "deadlock" else ()
     for i, op in enumerate(f.ops[:20]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...formats.edges import Contract
 from ...formats.plain import NULL, flat, ids
@@ -23,7 +24,9 @@ FAULTS = (
     "use-after-destroy",
 )
 
-_USE = frozenset({"record", "wait", "semsig", "semwait", "coll"})
+K = TypeVar("K", bound=Hashable)
+
+_USE = frozenset({"record", "wait", "semsig", "semwait", "coll", "compute", "kernel"})
 
 
 @dataclass(slots=True)
@@ -110,6 +113,7 @@ class Lifetimes:
             for key, unit in zip(ids(lists, "list"), ids(lists, "unit"), strict=True):
                 self._lists.setdefault(key, []).append(unit)
         self._lineage: dict[int, list[_Thing]] = {}
+        self._sets: dict[int, bool] = {}
         self.active = bool(self._things or self._syncs)
 
     def visit(
@@ -143,7 +147,7 @@ class Lifetimes:
 
     def _uses(self, row: int) -> Iterator[tuple[_Thing, str, bool, int]]:
         """Yield what a row uses: thing, mode, definite, access."""
-        if self._things:
+        if self._things and self._touches(row):
             for access in self._ranges.of(row):
                 for thing in self._of_buffer(access):
                     yield thing, access.mode, access.observed, access.row
@@ -158,6 +162,18 @@ class Lifetimes:
             for name in dict.fromkeys(names):
                 if name in self._syncs:
                     yield self._syncs[name], "", True, NULL
+
+    def _touches(self, row: int) -> bool:
+        """Whether the op touches anything that begins or ends."""
+        key = self._c.ops.access_set[row]
+        known = self._sets.get(key)
+        if known is None:
+            known = self._sets[key] = any(
+                b in self._things
+                for named in self._ranges.buffers_of(key)
+                for b in self._buffers.lineage(named)
+            )
+        return known
 
     def _of_buffer(self, access: Access) -> list[_Thing]:
         known = self._lineage.get(access.buffer)
@@ -223,9 +239,7 @@ class Lifetimes:
         for (_, queue, mode, after), use in thing.uses.items():
             if self._before(use.row, clock) or self._kin(use.row, unit):
                 continue
-            key = (queue, mode, after)
-            if key not in best or self._ranks.rank[best[key].row] < self._ranks.rank[use.row]:
-                best[key] = use
+            self._later(best, (queue, mode, after), use)
         for (_, _, after), use in best.items():
             name = self._end_fault(thing, after)
             if name:
@@ -240,15 +254,18 @@ class Lifetimes:
         candidates = [(q, m, use) for (_, q, m), use in thing.early.items()]
         candidates += [(q, m, use) for q, m, use in thing.ahead if self._before(use.row, clock)]
         for queue, mode, use in candidates:
-            key = (queue, mode)
-            if self._kin(use.row, unit):
-                continue
-            if key not in best or self._ranks.rank[best[key].row] < self._ranks.rank[use.row]:
-                best[key] = use
+            if not self._kin(use.row, unit):
+                self._later(best, (queue, mode), use)
         for use in best.values():
             yield self._fault(thing, use.row, row, "use-before-alloc", use.definite, False, use.access)
         thing.early.clear()
         thing.ahead.clear()
+
+    def _later(self, best: dict[K, _Use], key: K, use: _Use) -> None:
+        """Keep the later of two uses in reference order."""
+        known = best.get(key)
+        if known is None or self._ranks.rank[known.row] <= self._ranks.rank[use.row]:
+            _keep(best, key, use)
 
     def _remember(self, unit: int, row: int) -> None:
         queue = self._c.ops.queue[row]
@@ -265,10 +282,8 @@ class Lifetimes:
                     thing.ahead.append((queue, mode, use))
 
 
-def _keep(table: dict, key: tuple, use: _Use) -> None:  # type: ignore[type-arg]
+def _keep(table: dict[K, _Use], key: K, use: _Use) -> None:
     """Keep the latest use; several accesses of one op count as one, definite where one is."""
     known = table.get(key)
-    if known is not None and known.row == use.row:
-        known.definite |= use.definite
-    else:
+    if known is None or known.row != use.row or (use.definite and not known.definite):
         table[key] = use

@@ -142,6 +142,8 @@ class Buffers:
 
 @dataclass(frozen=True)
 class _Row:
+    """A row of `accesses`."""
+
     buffer: int
     offset: int
     bytes: int
@@ -187,11 +189,14 @@ class Ranges:
                 )
             )
         self._fixed = {
-            key
-            for key, rows in self._sets.items()
-            if all(r.unit_bytes is None and not r.offset_per_arg and not r.bytes_per_arg for r in rows)
+            key: [self._place(r) if _is_fixed(r) else r for r in rows] for key, rows in self._sets.items()
         }
         self._cache: dict[int, tuple[Access, ...]] = {0: ()}
+        for key, parts in self._fixed.items():
+            if not any(isinstance(p, _Row) for p in parts):
+                self._cache[key] = tuple(p for p in parts if isinstance(p, Access))
+        self._last = NULL
+        self._last_found: tuple[Access, ...] = ()
         self._lists: dict[int, list[int]] = {}
         units = flat(tape.table("lists"))
         for key, unit_index in zip(ids(units, "list"), ids(units, "unit"), strict=True):
@@ -205,6 +210,10 @@ class Ranges:
             next_step="`tapedelay info --validate` lists every fault",
         )
 
+    def buffers_of(self, key: int) -> set[int]:
+        """Return the buffers that a set names."""
+        return {r.buffer for r in self._sets.get(key, ()) if r.buffer != NULL}
+
     def of(self, row: int) -> tuple[Access, ...]:
         """Return the accesses of an op to memory that other ops can name; unknown ones are none."""
         key = self._ops.access_set[row]
@@ -213,15 +222,28 @@ class Ranges:
         known = self._cache.get(key)
         if known is not None:
             return known
-        rows = self._sets.get(key)
-        if rows is None:
+        if row == self._last:
+            return self._last_found
+        parts = self._fixed.get(key)
+        if parts is None:
             raise self._error(f"op {self._ops.op[row]}: access set {key}", "a set of `accesses`, or 0")
-        found = tuple(a for a in (self._resolve(r, row) for r in rows) if a is not None)
-        if key in self._fixed:
-            self._cache[key] = found
-        return found
+        found = [p if isinstance(p, Access) or p is None else self._resolve(p, row) for p in parts]
+        self._last = row
+        self._last_found = tuple(a for a in found if a is not None)
+        return self._last_found
+
+    def _place(self, access: _Row) -> Access | None:
+        """Return an access that is the same for every op."""
+        if access.buffer == NULL or access.bytes <= 0:
+            return None
+        begin = self._buffers.offset[access.buffer] + access.offset
+        root = self._buffers.root[access.buffer]
+        return Access(
+            root, begin, begin + access.bytes, None, access.mode, access.observed, access.buffer, access.row
+        )
 
     def _resolve(self, access: _Row, row: int) -> Access | None:
+        """Return an access that depends on the op's arg or list."""
         if access.buffer == NULL:
             return None
         arg = self._ops.arg[row]
@@ -229,15 +251,15 @@ class Ranges:
             if access.offset_per_arg or access.bytes_per_arg:
                 raise self._error(f"op {self._ops.op[row]} has no arg", "one: its access set grows with it")
             arg = 0
-        buffers = self._buffers
-        begin = buffers.offset[access.buffer] + access.offset + arg * access.offset_per_arg
+        begin = self._buffers.offset[access.buffer] + access.offset + arg * access.offset_per_arg
         size = access.bytes + arg * access.bytes_per_arg
         if size <= 0:
             return None
-        root = buffers.root[access.buffer]
-        rest = (access.mode, access.observed, access.buffer, access.row)
+        root = self._buffers.root[access.buffer]
         if access.unit_bytes is None:
-            return Access(root, begin, begin + size, None, *rest)
+            return Access(
+                root, begin, begin + size, None, access.mode, access.observed, access.buffer, access.row
+            )
         units = self._lists.get(self._ops.list[row])
         if units is None:
             raise self._error(
@@ -252,4 +274,17 @@ class Ranges:
                 spans.append((low, low + size))
         if not spans:
             return None
-        return Access(root, spans[0][0], spans[-1][1], tuple(spans) if len(spans) > 1 else None, *rest)
+        return Access(
+            root,
+            spans[0][0],
+            spans[-1][1],
+            tuple(spans) if len(spans) > 1 else None,
+            access.mode,
+            access.observed,
+            access.buffer,
+            access.row,
+        )
+
+
+def _is_fixed(row: _Row) -> bool:
+    return row.unit_bytes is None and not row.offset_per_arg and not row.bytes_per_arg
