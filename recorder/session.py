@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def record(
     """Record the engine that this process loads or has loaded.
 
     Import the engine inside, or before as long as it has not made a context yet: what exists already is not
-    seen. One engine per process; a second recording needs the same number of test devices.
+    seen. A process can be recorded once.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def record(
     Raises
     ------
     UsageError
-        The output is there already, or an option is wrong.
+        The output is there already, an option is wrong, or this process has been recorded already.
     CannotJudge
         No compute was recorded on the device asked for. The tape is written all the same.
     InfrastructureError
@@ -167,17 +167,22 @@ def record(
     asked.check()
     result = Recording(_target(output, force), asked)
     plugin = ggml_plugin()
+    if _loaded(plugin) is not None:
+        raise UsageError(
+            "this process has been recorded already",
+            expected="one recording per process",
+            next_step="run the second one in a process of its own, or use `tapedelay record`",
+        )
     with (
         _spool(result, keep_spool) as spool,
         _environment(environment(os.environ, asked, spool=spool, plugin=plugin)),
     ):
-        _exported(plugin, "tapedelay_restart")
         engine_hook.install()
         try:
             yield result
         finally:
             engine_hook.uninstall()
-            _exported(plugin, "tapedelay_stop")
+            _stop(plugin)
             _collect(result, spool)
     if result.faults:
         raise result.faults[0]
@@ -230,12 +235,19 @@ def _environment(env: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _exported(plugin: Path, name: str) -> None:
-    """Call a function of the plugin if this process has loaded it."""
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(str(plugin), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        function: Callable[[], int] = getattr(library, name)
-        function()
+def _loaded(plugin: Path) -> ctypes.CDLL | None:
+    """Return the plugin if this process has loaded it."""
+    try:
+        return ctypes.CDLL(str(plugin), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+
+
+def _stop(plugin: Path) -> None:
+    """End the recording of this process, which goes on."""
+    library = _loaded(plugin)
+    if library is not None:
+        library.tapedelay_stop()
 
 
 def _collect(result: Recording, spool: Path) -> None:

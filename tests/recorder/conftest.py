@@ -15,7 +15,8 @@ NONE = 0xFFFFFFFF
 NO_QUEUE = 0xFFFF
 KINDS = (
     "none", "compute", "copy", "set", "get", "memset", "clear", "event_record", "event_wait", "event_sync",
-    "sync", "buffer_alloc", "buffer_free", "event_free", "queue_init", "queue_free", "exec", "split_copy_wait",
+    "sync", "buffer_alloc", "buffer_free", "event_free", "queue_init", "queue_free", "exec",
+    "split_copy_wait",
 )  # fmt: skip
 HOST, FOREIGN, FAILED, META, CHILD, SPAN = 1, 2, 4, 8, 16, 32
 MODES = ["read", "write", "update", "may_write", "reduce"]

@@ -46,10 +46,8 @@ const char * device_profile(ggml_backend_dev_t dev);   // profile name of a test
 
 // --- exported to Python (ctypes, plain C names) -------------------------------------------------------------------
 //
-// int tapedelay_stop(void);    Ends this process's recording as a clean exit would (header says HDR_ENDED, files are
-//                              trimmed); wrappers pass through from then on. 0 = ended or never begun.
-// int tapedelay_restart(void); After a stop: begins a new spool from the environment as it is now (TAPEDELAY_SPOOL).
-//                              Definitions are written anew. 0 = recording; anything else = it cannot.
+// int tapedelay_stop(void);    Ends this process's recording as a clean exit would (the header says HDR_ENDED); the
+//                              process goes on, and nothing it does later is recorded or counted. Always 0.
 //
 // TAPEDELAY_DEVICES unset or "auto": no test device where a device of type GPU or IGPU is registered at load, else 1.
 // ggml_backend_init called again by the same ggml (GGML_BACKEND_PATH and the import hook both load us): return null

@@ -66,3 +66,8 @@ void record_exec(uint64_t slot, uint64_t start_ns, uint64_t end_ns) {
 }
 
 }  // namespace td
+
+extern "C" __attribute__((visibility("default"))) int tapedelay_stop(void) {
+    td::spool_stop();
+    return 0;
+}

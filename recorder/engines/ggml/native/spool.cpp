@@ -35,6 +35,7 @@ struct state_t {
     std::atomic<uint64_t> ready{0};            // slots allocated, mapped and touched
     std::atomic<uint32_t> wake{0};             // bumped when the helper has work
     std::atomic<bool> failed{false};           // said; no more growth
+    std::atomic<bool> stopped{false};          // ended on request
     segment * segments = nullptr;              // written by the helper, published by `ready`
     std::atomic<uint32_t> n_segments{0};
     uint64_t file_bytes = 0;
@@ -246,13 +247,22 @@ void spool_wait_ahead(uint64_t bytes) {
     }
 }
 
+void spool_stop() {
+    std::lock_guard<std::recursive_mutex> guard(lock());
+    S().stopped.store(true);
+    spool_running.store(false);
+    spool_end();
+}
+
 void spool_lost() {
+    if (S().stopped.load(std::memory_order_relaxed)) return;
     if (spool_header * h = S().header.load()) __atomic_fetch_add(&h->lost, 1, __ATOMIC_RELAXED);
 }
 
 bool spool_refill(lane & l) {
     state_t & s = S();
     if (__builtin_expect(!spool_running.load(), 0)) {
+        if (s.stopped.load(std::memory_order_relaxed)) return false;
         if (s.failed.load(std::memory_order_relaxed)) { spool_lost(); return false; }
         std::lock_guard<std::recursive_mutex> guard(lock());
         if (s.inherited) open_child();

@@ -32,6 +32,8 @@ extern spool_sizes sizes;
 bool spool_start(const char * directory);
 // Marks the recording as ended cleanly. Records may still follow (other threads).
 void spool_end();
+// Ends the recording while the process goes on: what happens later is not recorded and not counted as lost.
+void spool_stop();
 // Waits until `bytes` are ready beyond what was handed out, or growing failed (benchmarks).
 void spool_wait_ahead(uint64_t bytes);
 
