@@ -27,7 +27,7 @@ def collected(*engines: Any) -> Tape:
 
 def ops(tape: Tape) -> list[dict[str, Any]]:
     queues = tape.table("queues").column("name").to_pylist()
-    rows = tape.table("ops").to_pylist()
+    rows: list[dict[str, Any]] = tape.table("ops").to_pylist()
     for r in rows:
         r["on"] = queues[r["queue"]]
         r["by"] = queues[r["issuer"]]
