@@ -76,10 +76,10 @@ class Recording:
         tokens: list[int] = self.answer["tokens"]
         return tokens
 
-    def check(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the exit code of ``check --json`` and its findings."""
-        done = tapedelay("check", "--json", self.tape)
-        return done.code, done.json()["findings"]
+    def check(self, *options: str | Path) -> tuple[int, list[dict[str, Any]]]:
+        """Return the exit code of ``check --json`` and the findings that no baseline accepts."""
+        done = tapedelay("check", "--json", *options, self.tape)
+        return done.code, [finding for finding in done.json()["findings"] if not finding["accepted"]]
 
     def info(self, *options: str) -> str:
         """Return what ``info`` prints.

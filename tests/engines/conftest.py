@@ -54,9 +54,9 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
-def vulkan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def vulkan() -> dict[str, str]:
     """The environment in which ggml's Vulkan backend runs on lavapipe."""
     driver = lavapipe.find_driver()
     if driver is None:
         pytest.skip("no lavapipe driver (Debian: mesa-vulkan-drivers, libvulkan1)")
-    return lavapipe.lavapipe_environment(driver, tmp_path_factory.mktemp("shaders"))
+    return lavapipe.lavapipe_environment(driver, engines.engines_root() / "shaders")

@@ -41,7 +41,7 @@ def test_the_pair_is_named_before_the_fix(vulkan: dict[str, str], tiny_model: Pa
         assert code == 1
         named = [f for f in findings if "input_embed" in str(f) and "conv_states" in str(f)]
         assert named, findings
-        pairs.append(sorted({f"{f['first']['name']} x {f['second']['name']}" for f in named}))
+        pairs.append(sorted({finding["signature"] for finding in named}))
     assert all(pair == pairs[0] for pair in pairs), pairs
 
 

@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 __all__ = ["main"]
@@ -36,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     load_seconds = time.perf_counter() - load_start
     prompt: str | list[int] = options.prompt
+    if options.prompt_file:
+        prompt = options.prompt_file.read_text(encoding="utf-8").strip()
     if options.prompt_tokens:
         prompt = [(i * 37 + 11) % 512 for i in range(options.prompt_tokens)]
     request = {
@@ -106,9 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, help="GGUF file")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help="text of the prompt")
-    prompt.add_argument(
-        "--prompt-tokens", type=int, default=0, help="instead: so many tokens of a fixed series"
-    )
+    prompt.add_argument("--prompt-file", type=Path, help="or a file that holds it")
+    prompt.add_argument("--prompt-tokens", type=int, default=0, help="or so many tokens of a fixed series")
     parser.add_argument("--n-predict", type=int, default=12, help="tokens to predict, greedily")
     parser.add_argument("--repeat", type=int, default=1, help="run the prompt so many times")
     parser.add_argument("--ubatch", type=int, default=512, help="tokens per ubatch")
