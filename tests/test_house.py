@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import tapedelay
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +56,9 @@ def tracked_files() -> list[Path]:
 
 
 def test_build_files_name_no_address() -> None:
-    build = [p for p in tracked_files() if p.suffix in {".toml", ".txt", ".cmake"} or p.name in {"Makefile", "run"}]
+    build = [
+        p for p in tracked_files() if p.suffix in {".toml", ".txt", ".cmake"} or p.name in {"Makefile", "run"}
+    ]
     assert build
     for p in build:
         if "corpus" in p.parts or "traces" in p.parts:
