@@ -240,6 +240,18 @@ def test_buffers_get_numbers_that_are_never_used_again(build: dict[str, str], tm
     assert all(int(r["flags"]) == Flag.HOST and r["end_ns"] >= r["issue_ns"] for r in (put, got, filled))
 
 
+def test_a_buffer_made_from_another_is_one_buffer(build: dict[str, str], tmp_path: Path) -> None:
+    spool, printed = record("extra", build, tmp_path)
+    count = int(printed)
+    assert count > 0
+    lives = [
+        (Kind(int(r["kind"])).name, int(r["e"]))
+        for r in calls(spool, Kind.BUFFER_ALLOC, Kind.CLEAR, Kind.BUFFER_FREE)
+    ]
+    assert lives == [(k, n) for n in range(count) for k in ("BUFFER_ALLOC", "CLEAR", "BUFFER_FREE")]
+    assert all(b.type_name != "CPU" for b in spool.buffers)
+
+
 def test_memory_from_before_the_recorder_is_marked(build: dict[str, str], tmp_path: Path) -> None:
     spool, _ = record("late", build, tmp_path)
     (buffer,) = spool.buffers

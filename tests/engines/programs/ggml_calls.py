@@ -179,12 +179,27 @@ def late() -> None:
     call("ggml_backend_buffer_free", memory, result=None)
 
 
+def extra() -> None:
+    """Types beside the CPU's own: ggml makes a CPU buffer and replaces some of its functions."""
+    cpu = device("CPU")
+    kinds = ctypes.CFUNCTYPE(ctypes.POINTER(_P), _P)
+    reg = p("ggml_backend_dev_backend_reg", cpu)
+    get = kinds(call("ggml_backend_reg_get_proc_address", reg, b"ggml_backend_dev_get_extra_bufts"))
+    types, i = get(cpu), 0
+    while types[i]:
+        buffer = p("ggml_backend_buft_alloc_buffer", _P(types[i]), 4096)
+        call("ggml_backend_buffer_clear", buffer, ctypes.c_uint8(1), result=None)
+        call("ggml_backend_buffer_free", buffer, result=None)
+        i += 1
+    print(i)
+
+
 def load_plugin() -> None:
     assert p("ggml_backend_load", os.environ["TAPEDELAY_PLUGIN"].encode()), "the plugin was refused"
 
 
 def main() -> int:
-    case = {f.__name__: f for f in (accesses, queues, buffers, late)}[sys.argv[1]]
+    case = {f.__name__: f for f in (accesses, queues, buffers, extra, late)}[sys.argv[1]]
     if case is not late:
         load_plugin()
     case()

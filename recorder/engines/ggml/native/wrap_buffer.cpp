@@ -113,10 +113,22 @@ void w_free(ggml_backend_buffer_t b) {
     buffer_info & i = info(b);
     // Forgotten first: the address may be used again before the function returns.
     buffer_gone(b);
-    if (internal) { if (i.iface.free_buffer) i.iface.free_buffer(b); return; }
+    if (internal) return i.iface.free_buffer(b);
     entry e = issue(K_BUFFER_FREE, {}, {i.id, 0}, i.bytes, nullptr, 0);
-    { inside in(e); if (i.iface.free_buffer) i.iface.free_buffer(b); }
+    { inside in(e); i.iface.free_buffer(b); }
     finish(e);
+}
+
+// Whether a table has a function of ours: the buffer was wrapped, and is still the same one.
+bool wrapped(const ggml_backend_buffer_i & i) {
+    return i.set_tensor == w_set || i.clear == w_clear || i.free_buffer == w_free || i.get_tensor == w_get || i.memset_tensor == w_memset;
+}
+
+template <class F>
+void wrap(F & slot, F & original, F ours) {
+    if (slot == ours) return;   // wrapped before, `original` is kept
+    original = slot;
+    if (slot) slot = ours;
 }
 
 ggml_backend_buffer_t w_alloc(ggml_backend_buffer_type_t buft, size_t size) {
@@ -125,17 +137,22 @@ ggml_backend_buffer_t w_alloc(ggml_backend_buffer_type_t buft, size_t size) {
     wrap_new_devices();
     uint64_t start_ns = now_ns();
     ggml_backend_buffer_t b = f(buft, size);
-    buffer_gone(b);   // one at the same address whose free was not seen
-    if (buffer_info * i = wrap_buffer(b, false)) {
-        if (i->id != NONE) {
-            entry e = take(K_BUFFER_ALLOC, NO_QUEUE, F_HOST);
-            if (e) {
-                put(e, 0, 0, i->bytes, NONE, i->id, NONE);
-                e.r->end_ns = e.r->issue_ns;
-                e.r->issue_ns = start_ns;
-                commit(e);
-            }
-        }
+    if (!b) return b;
+    // Some types take a buffer of another type, recorded in there, and replace part of its functions (repacked weights).
+    bool known = buffers.find(b) && wrapped(b->iface);
+    if (!known) buffer_gone(b);   // one at the same address whose free was not seen
+    buffer_info * i = wrap_buffer(b, false);
+    if (!i || i->id == NONE) return b;
+    if (known) {
+        define_buffer(*i, b, i->late);   // its type is another one now
+        return b;
+    }
+    entry e = take(K_BUFFER_ALLOC, NO_QUEUE, F_HOST);
+    if (e) {
+        put(e, 0, 0, i->bytes, NONE, i->id, NONE);
+        e.r->end_ns = e.r->issue_ns;
+        e.r->issue_ns = start_ns;
+        commit(e);
     }
     return b;
 }
@@ -144,21 +161,23 @@ ggml_backend_buffer_t w_alloc(ggml_backend_buffer_type_t buft, size_t size) {
 
 buffer_info * wrap_buffer(ggml_backend_buffer_t buffer, bool late) {
     if (!buffer) return nullptr;
-    if (buffer_info * known = buffers.find(buffer)) return known;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     buffer_info * b = buffer_of(buffer, late);
+    if (!b || b->anonymous) return b;
     ggml_backend_buffer_i & i = buffer->iface;
-    if (!b || b->anonymous || i.set_tensor == w_set) return b;
     device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
     // A buffer type without a device is the CPU's; host memory is told by its type everywhere.
-    if (!d || d->frees_seen || b->host) i.free_buffer = w_free;
-    if (i.memset_tensor) i.memset_tensor = w_memset;
-    if (i.set_tensor)    i.set_tensor    = w_set;
-    if (i.get_tensor)    i.get_tensor    = w_get;
-    if (i.set_tensor_2d) i.set_tensor_2d = w_set_2d;
-    if (i.get_tensor_2d) i.get_tensor_2d = w_get_2d;
-    if (i.cpy_tensor)    i.cpy_tensor    = w_cpy;
-    if (i.clear)         i.clear         = w_clear;
+    if (!d || d->frees_seen || b->host) {
+        if (!i.free_buffer) i.free_buffer = [](ggml_backend_buffer_t) {};   // nothing to do, yet an end to see
+        wrap(i.free_buffer, b->iface.free_buffer, w_free);
+    }
+    wrap(i.memset_tensor, b->iface.memset_tensor, w_memset);
+    wrap(i.set_tensor,    b->iface.set_tensor,    w_set);
+    wrap(i.get_tensor,    b->iface.get_tensor,    w_get);
+    wrap(i.set_tensor_2d, b->iface.set_tensor_2d, w_set_2d);
+    wrap(i.get_tensor_2d, b->iface.get_tensor_2d, w_get_2d);
+    wrap(i.cpy_tensor,    b->iface.cpy_tensor,    w_cpy);
+    wrap(i.clear,         b->iface.clear,         w_clear);
     return b;
 }
 
