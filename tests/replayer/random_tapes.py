@@ -20,13 +20,14 @@ T = TypeVar("T")
 _KINDS = (
     (
         *["kernel"] * 10, *["host"] * 8, *["copy"] * 4, *["record"] * 4, *["wait"] * 6, *["sync"] * 2,
-        *["semsig"] * 3, *["semwait"] * 2, *["coll"] * 2, *["wait_any"] * 2, "alloc", *["free"] * 2, "destroy",
+        *["semsig"] * 3, *["semwait"] * 2, *["coll"] * 2, *["wait_any"] * 2, *["alloc", "free"], "destroy",
     ),
     (*["kernel"] * 4, *["record"] * 4, *["wait"] * 2, *["wait_any"] * 3),
     (*["kernel"] * 4, *["semsig"] * 4, *["semwait"] * 2, *["coll"] * 2, "sync"),
-    (*["kernel"] * 3, "host", "copy", *["alloc", "free", "sync"] * 2, "destroy", "record", "wait"),
+    (*["kernel", "host", "copy"] * 2, *["alloc", "free", "sync"] * 2, "destroy", "record", "wait"),
 )  # fmt: skip
 """Kinds to draw from: everything, or one theme, where what belongs together meets more often."""
+_EVENTS_FIRST = ("kernel", "record", "record", "wait_any")
 _MODES = ("read", "read", "write", "write", "update", "may_write", "reduce")
 
 
@@ -154,6 +155,8 @@ def _ops(
     signals: list[int] = []
     for i in range(3 + c.number(10)):
         kind = c.one(kinds)
+        if kinds is _KINDS[1] and i < len(_EVENTS_FIRST):
+            kind = _EVENTS_FIRST[i]
         row: dict[str, object] = {"op": i * 2 + c.number(2), "kind": kind, "access_set": 0}
         on_host = kind in ("host", "sync", "alloc", "free", "destroy") or c.chance(4)
         row["queue"] = c.one(threads) if on_host and not c.chance(12) else c.one(queues)
@@ -167,7 +170,7 @@ def _ops(
             row["arg"] = c.number(3)
             row["list"] = b.unit_list([c.number(4) for _ in range(c.number(3) + 1)])
         if kind in ("record", "wait"):
-            row["sync"] = c.one(events)
+            row["sync"] = events[i % 2] if kinds is _KINDS[1] and i < 3 else c.one(events)
         if kind in ("wait", "wait_any"):
             row["wait_state"] = c.one(("contract",) * 4 + ("unresolved", "unresolved", "none", "foreign"))
             records = [r["op"] for r in b.rows("ops") if r["kind"] == "record"]
