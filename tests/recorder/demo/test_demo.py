@@ -1,0 +1,91 @@
+"""The demonstration without an engine, and the two tapes that come with the sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tapedelay.recorder.demo import demo
+from tapedelay.recorder.demo.commands import Finished, Recording, tapedelay
+
+TRACES = Path(__file__).resolve().parents[3] / "traces"
+BAD, GOOD = TRACES / "ggml-26040-bad.tape.zip", TRACES / "ggml-26040-good.tape.zip"
+
+
+def check(tape: Path) -> tuple[int, list[dict[str, object]]]:
+    return Recording(tape, {}, Finished(0, "", "")).check()
+
+
+def test_the_committed_tapes_show_what_the_manifest_says() -> None:
+    entries = tomllib.loads((TRACES / "MANIFEST.toml").read_text())["trace"]
+    hashes = {entry["path"]: entry["sha256"] for entry in entries}
+    for tape in (BAD, GOOD):
+        assert hashlib.sha256(tape.read_bytes()).hexdigest() == hashes[tape.name]
+        assert tapedelay("info", "--validate", tape).code == 0
+    code, findings = check(BAD)
+    assert code == 1
+    assert len(findings) == 18
+    for finding in findings:
+        text = str(finding)
+        assert (finding["verdict"], finding["fault"]) == ("race", "WAR")
+        assert "model.input_embed" in text
+        assert "conv_states" in text
+    assert check(GOOD) == (0, [])
+
+
+def run_demo(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    # an empty folder of engines, and a registry that answers nothing
+    return subprocess.run(
+        [sys.executable, "-m", "tapedelay.recorder.demo", "--out", str(tmp_path / "out")],
+        env={
+            **os.environ,
+            "TAPEDELAY_ENGINES": str(tmp_path / "engines"),
+            "PIP_NO_INDEX": "1",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_wheels_it_says_so_and_checks_the_committed_tapes(tmp_path: Path) -> None:
+    done = run_demo(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cannot be had") == 2
+    assert done.stdout.count("comes with the sources") == 2
+    assert "18 races" in done.stdout
+    assert "nothing orders the copy of `model.input_embed`" in done.stdout
+    assert "0 races" in done.stdout
+    assert str(os.path.relpath(BAD)) in done.stdout or BAD.name in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr  # no terminal, no colours
+
+
+def test_it_fails_loudly_when_a_tape_does_not_show_what_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TAPEDELAY_ENGINES", str(tmp_path / "engines"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    arguments = ["--out", str(tmp_path / "out")]
+    monkeypatch.setattr(demo, "RACING_PAIR", ("input_embed", "another tensor"))
+    assert demo.main(arguments) == 1
+    assert "FAILED" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("TAPEDELAY_ENGINES", str(tmp_path / "engines"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(demo, "_committed", lambda name, error: BAD)  # a race where there must be none
+    assert demo.main(arguments) == 1
+    assert "18 findings, expected none" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert demo.main(["--out", str(tmp_path / "file" / "deeper")]) == 5
+    assert "cannot write to" in capsys.readouterr().err
