@@ -152,12 +152,12 @@ def render(report: Report, *, show_all: bool = False) -> list[str]:
 
 
 def _headline(report: Report) -> str:
-    races = report.count("race", accepted=False)
-    parts = [plural(races, "race")]
-    for verdict in ("lifetime", "deadlock", "possible", "unknown"):
+    parts = []
+    for verdict, word in _WORDS.items():
         count = report.count(verdict, accepted=False)
         if count:
-            parts.append(f"{count} unknown" if verdict == "unknown" else plural(count, _WORDS[verdict]))
+            parts.append(f"{count} unknown" if verdict == "unknown" else plural(count, word))
+    parts = parts or ["0 races"]
     accepted = sum(g.count for g in report.groups if g.example.accepted)
     if accepted:
         parts.append(f"{accepted} accepted")
@@ -166,7 +166,8 @@ def _headline(report: Report) -> str:
     )
     return (
         f"{report.tape}: {verdict + ': ' if verdict else ''}{', '.join(parts)}"
-        f" in {report.ops_checked:,} ops and {report.accesses_checked:,} accesses"
+        f" in {report.ops_checked:,} {'op' if report.ops_checked == 1 else 'ops'} and"
+        f" {report.accesses_checked:,} {'access' if report.accesses_checked == 1 else 'accesses'}"
     )
 
 

@@ -109,12 +109,6 @@ class Views:
         )
 
 
-def _place(op: OpView) -> str:
-    return (
-        op.queue if op.device_kind in ("", "host") or op.device in op.queue else f"{op.queue} of {op.device}"
-    )
-
-
 def phrase(op: OpView) -> str:
     """Return an op as a noun phrase: ``the copy of `X` on TAPE0``, ``the CPU compute that writes `Y```."""
     noun = _NOUNS.get(op.kind, op.kind)
@@ -123,14 +117,14 @@ def phrase(op: OpView) -> str:
         words_of = f"of `{op.reads}`" if op.reads else f"into `{op.writes}`"
         if op.mode in WRITES and op.reads and op.tensor and op.tensor != op.reads:
             words_of += f" into `{op.tensor}`"
-        return f"the {noun} {words_of} on {_place(op)}"
+        return f"the {noun} {words_of} on {op.queue}"
     verb = ""
     if op.tensor:
         verb = {"read": "reads", "update": "updates", "reduce": "reduces into"}.get(op.mode, "writes")
         verb = f" that {verb} `{op.tensor}`"
     if host and op.kind in ("compute", "kernel"):
         return f"the CPU {noun}{verb}"
-    return f"the {noun} on {_place(op)}{verb}"
+    return f"the {noun} on {op.queue}{verb}"
 
 
 def story(kind: str, fault: str, ops: Sequence[OpView], what: str) -> str:
