@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,27 +95,37 @@ def run(command: Sequence[str], env: Mapping[str, str]) -> int:
     watched = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        try:
-            child = subprocess.Popen(
-                list(command),
-                env=dict(env),
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before) and None,
-            )
-        except (OSError, ValueError) as e:
-            reason = e.strerror if isinstance(e, OSError) else str(e)
-            raise UsageError(
-                f"cannot run {command[0]!r}: {reason}",
-                expected="a program and its arguments after `--`",
-                next_step="try the command by itself",
-            ) from e
-        while child.poll() is None:
+        child = _spawn(command, env, before)
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                break
             info = signal.sigtimedwait(watched, 1.0)
             # A positive code: the terminal sent it, to the whole group, so the command has it already.
             if info is not None and info.si_signo != signal.SIGCHLD and info.si_code <= 0:
-                child.send_signal(info.si_signo)
-        code = child.returncode
+                os.kill(child, info.si_signo)
     finally:
         while signal.sigtimedwait(watched, 0) is not None:  # what came late was meant for the command
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _spawn(command: Sequence[str], env: Mapping[str, str], mask: Iterable[int]) -> int:
+    """Start the command with the signal mask and dispositions of a fresh program; no fork of our memory."""
+    try:
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            dict(env),
+            setsigmask=mask,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
+        )
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise UsageError(
+            f"cannot run {command[0]!r}: {reason}",
+            expected="a program and its arguments after `--`",
+            next_step="try the command by itself",
+        ) from e

@@ -1,4 +1,7 @@
-"""One recording: a private spool, an engine that writes it, a tape in the end."""
+"""One recording: a private spool, an engine that writes it, a tape in the end.
+
+What needs Arrow is imported when the engine has ended: the recorded process, or its parent, stays light.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError, UsageError
-from ..formats.tape import Tape
-from ..formats.write import write_tape
-from .engines.ggml.collect import collect_directory, hook_reports
 from .hook import engine_hook
 from .launch import Asked, environment, run
 from .plugin import ggml_plugin
+
+if TYPE_CHECKING:
+    from ..formats.tape import Tape
 
 __all__ = ["Recording", "collect_spool", "record", "record_command"]
 
@@ -108,6 +111,8 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     InputError
         It is not there, or damaged.
     """
+    from .engines.ggml.collect import collect_directory
+
     result = Recording(_target(output, force), asked)
     _write(result, collect_directory(Path(spool)))
     return result
@@ -252,6 +257,8 @@ def _stop(plugin: Path) -> None:
 
 def _collect(result: Recording, spool: Path) -> None:
     """Write the tape and judge the recording; faults are noted, not raised."""
+    from .engines.ggml.collect import collect_directory, hook_reports
+
     hooks = hook_reports(spool)
     try:
         if not any(spool.glob("*.rec")):
@@ -273,6 +280,9 @@ def _collect(result: Recording, spool: Path) -> None:
 
 
 def _write(result: Recording, tape: Tape) -> None:
+    from ..formats.validate import validate
+    from ..formats.write import write_tape
+
     ops = tape.table("ops")
     devices = tape.table("devices").to_pylist()
     device_of = tape.table("queues").column("device").to_pylist()
@@ -286,6 +296,15 @@ def _write(result: Recording, tape: Tape) -> None:
             result.computes[name] = result.computes.get(name, 0) + 1
     write_tape(tape, result.output)
     result.written = True
+    broken = validate(tape)
+    if broken:
+        result.faults.append(
+            InfrastructureError(
+                f"the tape breaks {len(broken)} rules, the first: {broken[0].text()}",
+                where=str(result.output),
+                next_step="`tapedelay info --validate` lists them; please report it",
+            )
+        )
 
 
 def _missing(result: Recording, tape: Tape) -> str:
