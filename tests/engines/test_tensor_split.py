@@ -32,3 +32,4 @@ def test_the_work_of_the_meta_device_is_attributed(
     assert names.count("TAPE0") == names.count("TAPE1") >= 4
     assert {device(ops[op["parent"]])["kind"] for op in children} == {"meta"}
     assert all(op["access_set"] for op in children)
+    assert recording.check() == (0, [])
