@@ -264,6 +264,22 @@ def test_a_copy_on_another_queue_makes_a_record_and_a_wait(engine: Callable[...,
     assert ops(tape)[2]["sync_of"] == 1
 
 
+def test_a_wait_for_a_copy_whose_record_was_lost_is_unresolved(engine: Callable[..., Any]) -> None:
+    e = engine()
+    e.w.record("split_copy_wait", queue=e.queues[0], a=77)
+    tape = collected(e)
+    assert [(o["kind"], o["wait_state"]) for o in ops(tape)] == [("wait", "unresolved")]
+
+
+def test_calls_after_a_meta_call_are_not_part_of_it(engine: Callable[..., Any]) -> None:
+    e = engine()
+    meta = e.w.queue(e.w.device("Meta", kind=4, test=False, profile=""), "Meta")
+    e.w.record("sync", queue=meta, flags=META)
+    e.w.record("sync", queue=e.queues[0])
+    e.w.record("sync", queue=e.queues[0], flags=CHILD)
+    assert [o["parent"] for o in ops(collected(e))] == [None, None, None]
+
+
 def test_a_synchronous_device_is_done_when_its_call_returns(engine: Callable[..., Any]) -> None:
     e = engine()
     e.w.switch("TAPEDELAY_SYNC", "on")

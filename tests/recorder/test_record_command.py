@@ -281,6 +281,47 @@ def test_signals_go_to_the_command_and_the_tape_is_collected(
     assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
 
 
+def test_ctrl_c_reaches_the_command_once(tmp_path: Path, engine: Any) -> None:
+    e = engine()
+    spool = computing(e, e.queues[0])
+    (tmp_path / "plugin.so").write_text("")
+    code = copy_spool(spool) + (
+        "import signal, time\n"
+        "count = []\n"
+        "signal.signal(2, lambda *a: count.append(1))\n"
+        "open('ready', 'w').close()\n"
+        "end = time.monotonic() + 60\n"
+        "while not count and time.monotonic() < end: time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+        "raise SystemExit(40 + len(count))\n"
+    )
+    # A session leader of its own whose terminal is a new pseudo-terminal.
+    leader = (
+        "import fcntl, os, sys, termios\n"
+        "os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+    )
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", leader, "-c", ENTRY, "record", "-o", "run.tape", *python(code)],
+        cwd=tmp_path,
+        env={**os.environ, "TAPEDELAY_PLUGIN": str(tmp_path / "plugin.so")},
+        stdin=slave,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.write(master, b"\x03")
+        assert process.wait(60) == 41
+    finally:
+        with contextlib.suppress(OSError):
+            process.kill()
+        os.close(master)
+        os.close(slave)
+    assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
+
+
 def test_the_command_gets_clean_signals(cli: Any) -> None:
     # without the two that glibc keeps for itself
     code = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ....formats.builder import TapeBuilder
@@ -107,7 +107,7 @@ class ProcessCollector:
         self._computes: Counter[int] = Counter()
         self._alloc: dict[int, int] = {}
         self._free: dict[int, int] = {}
-        self._op_of_slot: dict[int, tuple[int, int]] = {}
+        self._copies: dict[int, tuple[int, int]] = {}
         self._recorded: dict[tuple[int, int], int] = {}
         self._waits: list[tuple[int, int, int]] = []
         self._groups: dict[int, _Group | None] = {}
@@ -144,12 +144,12 @@ class ProcessCollector:
         handler = _HANDLERS.get(r.kind)
         if handler is None:
             return
+        if not r.is_child:  # the thread's meta call has returned
+            self._groups[r.thread] = None
         if r.flags & _FAILED:
             self.failed_computes += r.kind == Kind.COMPUTE
-            if r.flags & _META:
-                self._groups[r.thread] = None
             return
-        group = self._groups.get(r.thread) if r.is_child else None
+        group = self._groups.get(r.thread)
         host = self.places.thread(r.thread)
         on_host = bool(r.flags & _HOST) or r.queue == NO_QUEUE
         values: dict[str, Any] = {
@@ -165,7 +165,6 @@ class ProcessCollector:
         if objects is None:  # nothing that orders or touches anything
             return
         op = self.rows.add(r.position, SELF, **values)
-        self._op_of_slot[r.slot] = (op, r.position)
         self._count(values)
         self._complete(r, values)
         self._called(r, objects, group)
@@ -197,16 +196,18 @@ class ProcessCollector:
         if r.queue != NO_QUEUE:
             objects = (*objects, ("queue", r.queue))
         if group is None:
-            self._calls.append(Call(r.position, r.thread, objects, r.issue_ns, r.end_ns))
+            self._calls.append(Call(r.position, r.position, r.thread, objects, r.issue_ns, r.end_ns))
             return
         group.children += 1
         group.last = r.position
         self._last_of[group.position] = r.position
         end = max(r.issue_ns, r.end_ns)
-        self._calls.append(Call(group.position, r.thread, objects, group.start_ns, end))
+        self._calls.append(Call(group.position, r.position, r.thread, objects, group.start_ns, end))
 
     def _remember(self, r: _Record, op: int) -> None:
-        if r.kind == Kind.EVENT_RECORD:
+        if r.kind == Kind.COPY:
+            self._copies[r.slot] = (op, r.position)
+        elif r.kind == Kind.EVENT_RECORD:
             self._recorded[r.d, r.a] = op
         elif r.kind in (Kind.EVENT_WAIT, Kind.EVENT_SYNC):
             if r.flags & _FOREIGN:
@@ -221,7 +222,7 @@ class ProcessCollector:
             self._free[r.e] = op
 
     def _moment(self, r: _Record, **what: Any) -> None:
-        group = self._groups.get(r.thread) if r.is_child else None
+        group = self._groups.get(r.thread)
         position = r.position if group is None else group.position
         self._moments.setdefault(r.thread, []).append(Moment(position, **what))
 
@@ -286,13 +287,15 @@ class ProcessCollector:
         values |= {"kind": "mark", "queue": values["issuer"], "name": "queue freed"}
         return ()
 
-    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...] | None:
+    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
-        copy = self._op_of_slot.get(r.a)
-        if copy is None:
-            return None
-        op, at = copy
         values |= {"kind": "wait", "sync": self._sync("split copy")}
+        copy = self._copies.get(r.a)
+        if copy is None:  # its record was lost
+            values["wait_state"] = "unresolved"
+            self.unresolved += 1
+            return ()
+        op, at = copy
         of_copy = {n: self.rows.get(op, n) for n in ("queue", "issuer", "issue_ns", "parent")}
         values["sync_of"] = self.rows.add(
             at, AFTER, kind="record", sync=values["sync"], access_set=0, **of_copy
@@ -392,10 +395,11 @@ class ProcessCollector:
                 self.rows.set(op, sync_of=record)
 
     def _add_handovers(self) -> None:
-        for before, after in handovers(self._calls):
+        calls = [replace(c, last=self._last_of.get(c.position, c.last)) for c in self._calls]
+        for before, after in handovers(calls):
             sync = self._sync("api-serial")
             record = self._insert(
-                self._last_of.get(before.position, before.position),
+                before.last,
                 AFTER,
                 self._beside(before),
                 kind="record",

@@ -16,9 +16,10 @@ __all__ = ["Call", "handovers"]
 
 @dataclass(frozen=True)
 class Call:
-    """A call on some objects, by its position in issue order."""
+    """A call on some objects, by its position in issue order; `last` is that of the last call it made."""
 
     position: int
+    last: int
     thread: int
     objects: tuple[object, ...]
     start_ns: int
@@ -38,7 +39,7 @@ def handovers(calls: Iterable[Call]) -> Iterator[tuple[Call, Call]]:
             last[o] = call
             if before is None or before.thread == call.thread:
                 continue
-            if max(before.end_ns, before.start_ns) > call.start_ns:
+            if before.last > call.position or max(before.end_ns, before.start_ns) > call.start_ns:
                 continue
             key = (before.thread, call.thread)
             if known.get(key, -1) >= before.position:
