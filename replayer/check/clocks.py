@@ -6,12 +6,13 @@ comes before op B exactly where B's clock holds A's position on A's chain. A wai
 knows only what all of its records share: the minimum per chain.
 
 A second, optimistic pass also assumes that what was not seen did order things: an unresolved wait waited for
-all ops before it, and host threads whose waits were not all seen met at every op.
+all ops before it, and host threads whose waits were not all seen met at every op that they ran or issued.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -219,9 +220,14 @@ class Clocks:
                 recent.popleft()
 
     def _assume(self, unit: int, clock: Clock) -> None:
-        queue = self._c.ops.queue
+        queue, issuer, meets = self._c.ops.queue, self._c.ops.issuer, self._meets
         for row in self._c.members.get(unit) or (unit,):
-            chains = self._recent if row in self._waits else self._meets.get(queue[row], ())
+            chains: Iterable[int]
+            if row in self._waits:
+                chains = self._recent
+            else:
+                # To issue an op is something that the thread does: it may have met others just before.
+                chains = {*meets.get(queue[row], ()), *meets.get(issuer[row], ())}
             for chain in chains:
                 for at, position, other in reversed(self._recent.get(chain, ())):
                     if at < row:

@@ -283,16 +283,17 @@ class BruteForce:
                 gx, gw = self.group[x], self.group[w]
                 if gx not in self.ended or self.ended[gx] > self.started[gw]:
                     continue
-                qx, qw = self.ops[x]["queue"], self.ops[w]["queue"]
-                meets = (
-                    self.host(qx)
-                    and self.host(qw)
-                    and qx != qw
-                    and self.waits_seen.get(qw, "full") != "full"
+                qx = self.ops[x]["queue"]
+                meets = self.host(qx) and any(
+                    thread is not None
+                    and self.host(thread)
+                    and thread != qx
+                    and self.waits_seen.get(thread, "full") != "full"
                     and (
-                        self.queues[qx]["process"] == self.queues[qw]["process"]
+                        self.queues[qx]["process"] == self.queues[thread]["process"]
                         or self.waits_seen.get(qx, "full") != "full"
                     )
+                    for thread in (self.ops[w]["queue"], self.ops[w]["issuer"])
                 )
                 if w in self.unresolved or meets:
                     found.add((gx, gw))
