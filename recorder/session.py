@@ -276,7 +276,14 @@ def _collect(result: Recording, spool: Path) -> None:
         elif missing := _missing(result, tape):
             result.faults.append(_not_asked(missing, hooks))
     except TapedelayError as e:
-        result.faults.append(InfrastructureError(f"the spool cannot be collected: {e.found}", where=e.where))
+        result.faults.append(
+            InfrastructureError(
+                f"the spool cannot be collected: {e.found}",
+                expected=e.expected,
+                where=e.where,
+                next_step="record again with --keep-spool and report the spool",
+            )
+        )
 
 
 def _write(result: Recording, tape: Tape) -> None:

@@ -59,7 +59,9 @@ class Finished:
             except ValueError:
                 continue
         wrote = (self.err or self.out).strip()[-2000:] or "nothing"
-        raise InfrastructureError(f"no JSON came out (exit code {self.code}); it wrote:\n{wrote}")
+        raise InfrastructureError(
+            f"the exit code was {self.code} and it wrote:\n{wrote}", expected="one JSON document"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Recording:
         """
         done = tapedelay("info", *options, self.tape)
         if done.code:
-            raise InfrastructureError(f"info ended with exit code {done.code}:\n{done.err.strip()}")
+            raise InfrastructureError(
+                f"info ended with exit code {done.code}:\n{done.err.strip()}", expected="exit code 0"
+            )
         return done.out
 
 
@@ -125,7 +129,9 @@ def tapedelay(
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"no end within {timeout_s:.0f} s", where=shown(arguments)) from error
+        raise InfrastructureError(
+            "it did not end", expected=f"an end within {timeout_s:.0f} s", where=shown(arguments)
+        ) from error
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
@@ -160,6 +166,7 @@ def record_program(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     if done.code:
         raise InfrastructureError(
             f"ended with exit code {done.code}:\n{(done.err + done.out).strip()[-4000:]}",
+            expected="exit code 0",
             where=shown(arguments),
         )
     return Recording(Path(arguments[arguments.index("-o") + 1]), done.json(), done)

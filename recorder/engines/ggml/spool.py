@@ -301,7 +301,9 @@ def read_spool(path: Path) -> Spool | None:
             header = _header(head, where)
             records, slots, damaged = _committed(file)
     except OSError as e:
-        raise InfrastructureError(e.strerror or "cannot be read", where=where) from e
+        raise InfrastructureError(
+            e.strerror or "cannot be read", expected="a spool file that can be read", where=where
+        ) from e
     order = np.lexsort((slots, records["issue_ns"]))
     flags = int(header["flags"])
     spool = Spool(
@@ -423,7 +425,9 @@ def _read_definitions(path: Path, spool: Spool) -> None:
         data = memoryview(b"")
         spool.torn = True
     except OSError as e:
-        raise InfrastructureError(e.strerror or "cannot be read", where=where) from e
+        raise InfrastructureError(
+            e.strerror or "cannot be read", expected="a spool file that can be read", where=where
+        ) from e
     at = 0
     while at < len(data):
         if len(data) - at < 12:
