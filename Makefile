@@ -69,4 +69,4 @@ vulkan-driver:
 	  else echo "no lavapipe: the Vulkan tests will be skipped (Debian: mesa-vulkan-drivers, libvulkan1)"; fi; fi
 
 clean: ## remove what was built
-	rm -rf build $(VENV) .engines dist
+	rm -rf build $(VENV) .engines dist out recorder/engines/ggml/*.so
