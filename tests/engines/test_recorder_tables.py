@@ -130,6 +130,21 @@ RULES: dict[str, list[tuple[str, str, str, int, int, AccessFlag]]] = {
         ("read", "columns", "columns", 0, 512, LEAF),
         ("write", "quantised", "quantised", 0, 32, AccessFlag(0)),
     ],
+    # picked rows first, then all of them: the read is certain
+    "some": [
+        ("read", "cache", "cache", 0, 512, LEAF),
+        ("read", "ids32", "ids32", 0, 8, LEAF),
+        ("write", "some", "some", 0, 64, AccessFlag(0)),
+        ("write", "every", "every", 0, 512, AccessFlag(0)),
+    ],
+    # an optimiser step writes three of its sources in place
+    "trained": [
+        ("read", "part", "part", 0, 64, LEAF),
+        ("update", "moment1", "moment1", 0, 64, LEAF),
+        ("update", "moment2", "moment2", 0, 64, LEAF),
+        ("read", "step", "step", 0, 28, LEAF),
+        ("update", "trained", "params", 0, 64, LEAF),
+    ],
 }
 
 
@@ -157,6 +172,35 @@ def test_a_graph_that_comes_again_is_not_defined_again(accesses: Spool) -> None:
     assert len(computes) == 4
     assert len({int(r["d"]) for r in computes}) == 1
     assert len(accesses.sets) == len(RULES)
+
+
+def test_graphs_that_differ_in_one_thing_only_are_two(build: dict[str, str], tmp_path: Path) -> None:
+    spool, printed = record("twins", build, tmp_path)
+    begins = json.loads(printed)
+    got = [
+        (
+            MODES[row["mode"]],
+            spool.names[row["name"]],
+            int(row["offset"]) - begins["matrix" if MODES[row["mode"]] == "read" else "state"],
+            int(row["bytes"]),
+            AccessFlag(int(row["flags"])),
+        )
+        for compute in calls(spool, Kind.COMPUTE)[:-2]
+        for row in spool.sets[compute["d"]]
+        if spool.names[row["name"]] != "part"
+    ]
+    long = "a_name_of_many_bytes"
+    assert got == [
+        ("write", "set", 32, 64, LEAF), ("write", "set", 96, 64, LEAF),
+        ("update", "acc", 0, 64, LEAF), ("update", "acc", 128, 64, LEAF),
+        # 2 by 4 values: 16 or 64 bytes from one to the next
+        ("read", "turned", 0, 32, LEAF), ("write", "stride", 0, 32, LEAF),
+        ("read", "turned", 0, 80, LEAF | WIDE), ("write", "stride", 0, 32, LEAF),
+        ("update", f"{long}.0", 0, 256, LEAF), ("update", f"{long}.1", 0, 256, LEAF),
+    ]  # fmt: skip
+    *_, before, after = calls(spool, Kind.COMPUTE)
+    flags = [AccessFlag(int(spool.sets[c["d"]][0]["flags"])) for c in (before, after)]
+    assert flags == [LEAF, LEAF | INPUT]
 
 
 def test_computes_of_the_cpu_are_the_hosts(accesses: Spool) -> None:

@@ -48,7 +48,7 @@ def named(tensor: Any, name: str) -> Any:
 
 
 def context() -> Any:
-    return p("ggml_init", _InitParams(1 << 20, None, True))
+    return p("ggml_init", _InitParams(4 << 20, None, True))
 
 
 def graph_of(ctx: Any, *ends: Any) -> Any:
@@ -94,6 +94,13 @@ def accesses() -> None:
     matrix, columns = new(ctx, "matrix", 16, 8), new(ctx, "columns", 64, 2)
     weights = new(ctx, "weights", 64, 4, type_=Q4_0)
     part = new(ctx, "part", 16)
+    params, moment1, moment2, step = (
+        new(ctx, "params", 16),
+        new(ctx, "moment1", 16),
+        new(ctx, "moment2", 16),
+        new(ctx, "step", 7),
+    )
+    call("ggml_set_param", params, result=None)
 
     plain = named(p("ggml_add", ctx, a, b), "plain")
     chain1 = named(p("ggml_add", ctx, a, b), "chain1")
@@ -110,16 +117,68 @@ def accesses() -> None:
     dense = named(p("ggml_cont", ctx, named(p("ggml_transpose", ctx, matrix), "turned")), "dense")
     set_in = named(p("ggml_set_1d_inplace", ctx, state, part, 32), "set_in")
     quantised = named(p("ggml_mul_mat", ctx, weights, columns), "quantised")
+    some = named(p("ggml_get_rows", ctx, cache, ids32), "some")
+    every = named(p("ggml_scale", ctx, cache, 2.0), "every")
+    trained = named(p("ggml_opt_step_adamw", ctx, params, part, moment1, moment2, step), "trained")
     memory = p("ggml_backend_alloc_ctx_tensors", ctx, cpu)
     assert memory
     base = call("ggml_backend_buffer_get_base", memory)
     print(json.dumps({name: call("ggml_get_data", t) - base for name, t in _made.items()}))
     call("ggml_backend_buffer_clear", memory, ctypes.c_uint8(0), result=None)  # row numbers must be in range
-    for end in (plain, chain2, update, own2, copied, scatter, gather, gaps, dense, set_in, quantised):
+    for end in (
+        plain,
+        chain2,
+        update,
+        own2,
+        copied,
+        scatter,
+        gather,
+        gaps,
+        dense,
+        set_in,
+        quantised,
+        trained,
+    ):
         compute(cpu, graph_of(ctx, end))
+    compute(cpu, graph_of(ctx, some, every))
     again = graph_of(ctx, plain)
     for _ in range(3):
         compute(cpu, again)
+
+
+def twins() -> None:
+    """Pairs of graphs that differ in one thing each: a parameter, the far end of a name, a stride, a flag."""
+    cpu, ctx = backend("CPU"), context()
+    state, part, matrix = new(ctx, "state", 64), new(ctx, "part", 16), new(ctx, "matrix", 16, 8)
+    pairs: dict[str, list[Any]] = {
+        "set": [p("ggml_set_1d_inplace", ctx, state, part, at) for at in (32, 96)],
+        "acc": [p("ggml_acc_inplace", ctx, state, part, 64, 64, 64, at) for at in (0, 128)],
+        "stride": [],
+        "a_name_of_many_bytes": [p("ggml_scale_inplace", ctx, state, 2.0) for _ in range(2)],
+    }
+    target = p("ggml_view_1d", ctx, state, 8, 0)
+    for row in (16, 64):  # the first stride of the source, after it is turned
+        view = p("ggml_view_3d", ctx, matrix, 4, 2, 1, row, 512, 0)
+        axes = [ctypes.c_int(n) for n in (1, 0, 2, 3)]
+        turned = named(p("ggml_permute", ctx, named(view, "view"), *axes), "turned")
+        pairs["stride"].append(p("ggml_cpy", ctx, turned, target))
+    for name, twins_ in pairs.items():
+        for number, end in enumerate(twins_):
+            named(end, f"{name}.{number}" if "bytes" in name else name)
+    row = named(p("ggml_view_1d", ctx, matrix, 16, 64), "row")
+    marked = named(p("ggml_cpy", ctx, row, part), "marked")
+    memory = p("ggml_backend_alloc_ctx_tensors", ctx, cpu)
+    call("ggml_backend_buffer_clear", memory, ctypes.c_uint8(0), result=None)
+    base = call("ggml_backend_buffer_get_base", memory)
+    print(
+        json.dumps({name: call("ggml_get_data", _made[name]) - base for name in ("state", "part", "matrix")})
+    )
+    for twins_ in pairs.values():
+        for end in twins_:
+            compute(cpu, graph_of(ctx, end))
+    compute(cpu, graph_of(ctx, marked))
+    call("ggml_set_input", matrix, result=None)  # of the root, not of the view that is read
+    compute(cpu, graph_of(ctx, marked))
 
 
 def queues() -> None:
@@ -199,7 +258,7 @@ def load_plugin() -> None:
 
 
 def main() -> int:
-    case = {f.__name__: f for f in (accesses, queues, buffers, extra, late)}[sys.argv[1]]
+    case = {f.__name__: f for f in (accesses, twins, queues, buffers, extra, late)}[sys.argv[1]]
     if case is not late:
         load_plugin()
     case()

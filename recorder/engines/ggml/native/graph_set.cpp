@@ -12,7 +12,7 @@ namespace td {
 
 namespace {
 
-enum op_class : uint8_t { UNKNOWN, SKIP, PLAIN, SCATTER, COPY, SET_INTO, ADD_INTO, GATHER };
+enum op_class : uint8_t { UNKNOWN, SKIP, PLAIN, SCATTER, COPY, SET_INTO, ADD_INTO, GATHER, STEP };
 enum mode_t : uint8_t { READ, WRITE, UPDATE, MAY_WRITE };
 enum : uint8_t { INPUT = 1, LEAF = 2, OVER = 4 };
 
@@ -31,6 +31,7 @@ op_class class_of(int op) {
     else if (n == "SET") r = SET_INTO;
     else if (n == "ACC") r = ADD_INTO;
     else if (n == "GET_ROWS" || n == "MUL_MAT_ID") r = GATHER;
+    else if (n == "OPT_STEP_ADAMW") r = STEP;
     known[op].store(r, std::memory_order_relaxed);
     return r;
 }
@@ -60,23 +61,44 @@ struct key_hash { size_t operator()(const key128 & k) const { return static_cast
 
 uint64_t word(const char * p) { uint64_t w; memcpy(&w, p, 8); return w; }
 
-void mix_tensor(mixer & m, const ggml_tensor * t) {
-    m.add(reinterpret_cast<uint64_t>(t->data), reinterpret_cast<uint64_t>(tensor_buffer(t)));
-    m.add(static_cast<uint64_t>(t->ne[0]), static_cast<uint64_t>(t->ne[1]));
-    m.add(static_cast<uint64_t>(t->ne[2]), static_cast<uint64_t>(t->ne[3]));
-    m.add(t->nb[1], t->nb[2]);
-    m.add(t->nb[3], static_cast<uint64_t>(static_cast<uint32_t>(t->type)) << 32 | static_cast<uint32_t>(t->flags));
-    m.add(word(t->name), word(t->name + 8));
+// Up to its terminator, and perhaps some bytes more.
+void mix_name(mixer & m, const char * name) {
+    for (int i = 0; i < GGML_MAX_NAME; i += 16) {
+        uint64_t x = word(name + i), y = word(name + i + 8);
+        m.add(x, y);
+        if (((x - 0x0101010101010101ull) & ~x & 0x8080808080808080ull) || ((y - 0x0101010101010101ull) & ~y & 0x8080808080808080ull)) return;
+    }
 }
 
-// The nodes as far as accesses depend on them.
+// What a row can depend on: place, shape and strides, name, and of the root of a view what makes it a leaf.
+void mix_tensor(mixer & m, const ggml_tensor * t) {
+    const ggml_tensor * root = t->view_src ? t->view_src : t;
+    m.add(reinterpret_cast<uint64_t>(t->data), reinterpret_cast<uint64_t>(root->buffer ? root->buffer : t->buffer));
+    m.add(static_cast<uint64_t>(t->ne[0]), static_cast<uint64_t>(t->ne[1]));
+    m.add(static_cast<uint64_t>(t->ne[2]), static_cast<uint64_t>(t->ne[3]));
+    m.add(t->nb[0], t->nb[1]);
+    m.add(t->nb[2], t->nb[3]);
+    m.add(static_cast<uint64_t>(static_cast<uint32_t>(t->type)) << 32 | static_cast<uint32_t>(t->flags),
+          static_cast<uint64_t>(static_cast<uint32_t>(root->op)) << 32 | static_cast<uint32_t>(root->flags));
+    mix_name(m, t->name);
+}
+
+// All that walk looks at; what it takes from a tensor must stand here or in mix_tensor.
 key128 hash_nodes(const ggml_cgraph * g) {
     mixer m;
     for (int i = 0; i < g->n_nodes; i++) {
         const ggml_tensor * t = g->nodes[i];
         m.add(static_cast<uint64_t>(t->op), static_cast<uint64_t>(i));
         mix_tensor(m, t);
-        for (int j = 0; j < GGML_MAX_SRC; j++) if (t->src[j]) mix_tensor(m, t->src[j]);
+        op_class c = class_of(t->op);
+        if (c == SET_INTO || c == ADD_INTO) {   // strides and offset of what is touched
+            m.add(word(reinterpret_cast<const char *>(t->op_params)), word(reinterpret_cast<const char *>(t->op_params + 2)));
+        }
+        for (int j = 0; j < GGML_MAX_SRC; j++) {
+            if (!t->src[j]) continue;
+            m.add(static_cast<uint64_t>(j), 0);
+            mix_tensor(m, t->src[j]);
+        }
     }
     m.add(buffer_epoch.load(), static_cast<uint64_t>(g->n_nodes));
     return {m.a, m.b};
@@ -157,6 +179,10 @@ private:
                 exposed = exposed || !covered(in);
                 continue;
             }
+            if (c == STEP && (j == 2 || j == 3)) {   // the moments, written in place beside the parameters
+                wrote(in, !covered(in), name_id(s->name), leaf_flags(s));
+                continue;
+            }
             read(s, in, c == GATHER && j == 0);
         }
         if (!out.bytes) return;
@@ -183,8 +209,12 @@ private:
                 exposed = c == ADD_INTO && !covered(out);
             }
         }
-        row(out, in_place && exposed ? UPDATE : WRITE, name, leaf_flags(t) | (out.gaps ? OVER : 0));
-        if (out.at.buffer != NONE && !out.gaps) written_.add(out.at.buffer, out.at.offset, out.at.offset + out.bytes);
+        wrote(out, in_place && exposed, name, leaf_flags(t));
+    }
+
+    void wrote(const span & s, bool exposed, uint32_t name, int flags) {
+        row(s, exposed ? UPDATE : WRITE, name, flags | (s.gaps ? OVER : 0));
+        if (s.at.buffer != NONE && !s.gaps) written_.add(s.at.buffer, s.at.offset, s.at.offset + s.bytes);
     }
 
     bool covered(const span & s) { return s.at.buffer != NONE && written_.covers(s.at.buffer, s.at.offset, s.at.offset + s.bytes); }
@@ -208,8 +238,11 @@ private:
         for (;; i++) {
             uint32_t n = seen_[i & mask];
             if (!n) break;
-            const access & r = rows[n - 1];
-            if (r.buffer == s.at.buffer && r.offset == s.at.offset && r.bytes == s.bytes && r.mode == mode && r.name == name) return;
+            access & r = rows[n - 1];
+            if (r.buffer == s.at.buffer && r.offset == s.at.offset && r.bytes == s.bytes && r.mode == mode && r.name == name) {
+                if (!(flags & OVER)) r.flags = static_cast<uint8_t>(r.flags & ~OVER);   // now for certain
+                return;
+            }
         }
         rows.push_back({s.at.buffer, name, s.at.offset, s.bytes, mode, static_cast<uint8_t>(flags), 0, node_});
         seen_[i & mask] = static_cast<uint32_t>(rows.size());
