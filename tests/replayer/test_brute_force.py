@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tapedelay.formats import edges
+from tapedelay.formats.edges import columns, declared, resolver, semaphores
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer.check import check_tape, clocks, judge, lifetime, races, ranges
 
@@ -142,12 +142,16 @@ def _union(self: Any, records: tuple[int, ...]) -> list[int]:
 
 
 MUTATIONS: dict[str, tuple[Any, str, Any]] = {
-    "event edges dropped": (edges._Resolver, "_wait", _no_event_edges),
-    "oldest record instead of newest": (edges._Resolver, "_wait", _oldest_record(edges._Resolver._wait)),
-    "semaphores dropped": (edges._Resolver, "_semaphores", lambda self: None),
-    "out-of-order queues taken for ordered": (edges.Queues, "__init__", _all_in_order(edges.Queues.__init__)),
-    "collectives not joined": (edges._Resolver, "_units", _no_joint_nodes(edges._Resolver._units)),
-    "blocking copies not blocking": (edges._Resolver, "_blocking_sets", lambda self: {}),
+    "event edges dropped": (resolver.Resolver, "_wait", _no_event_edges),
+    "oldest record instead of newest": (resolver.Resolver, "_wait", _oldest_record(resolver.Resolver._wait)),
+    "semaphores dropped": (resolver, "pair_semaphores", lambda ops: semaphores.Signals()),
+    "out-of-order queues taken for ordered": (
+        columns.Queues,
+        "__init__",
+        _all_in_order(columns.Queues.__init__),
+    ),
+    "collectives not joined": (resolver.Resolver, "_units", _no_joint_nodes(resolver.Resolver._units)),
+    "blocking copies not blocking": (declared.Declared, "blocking_sets", lambda self: {}),
     "wait for any waits for all": (clocks.Clocks, "_shared", _union),
     "no optimistic pass": (judge, "assumptions", lambda contract, unseen: None),
     "children race with their parent": (races.Races, "_kin", lambda self, row, unit: False),

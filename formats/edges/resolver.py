@@ -1,0 +1,296 @@
+"""From the rows of a tape to its edges, in one pass."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..plain import NULL, flat, ids
+from ..tape import Tape
+from .columns import Ops, Queues, Table
+from .contract import (
+    ALLOC,
+    BLOCKING,
+    DEFAULT,
+    EDGE,
+    EVENT,
+    FREE,
+    ISSUE,
+    PROGRAM,
+    SEMAPHORE,
+    SYNC,
+    Contract,
+    is_ancestor,
+)
+from .declared import Declared
+from .semaphores import pair_semaphores
+
+__all__ = ["Resolver", "resolve"]
+
+
+def resolve(tape: Tape) -> Contract:
+    """Return the edges of a tape.
+
+    Raises
+    ------
+    InvalidTape
+        If a reference points nowhere or a device names an unknown profile.
+    CorruptTape
+        If a table cannot be read.
+    """
+    return Resolver(tape).run()
+
+
+class Resolver:
+    """Walks the rows once and collects edges."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.check = Table(tape)
+        self.ops = Ops(tape)
+        self.queues = Queues(tape)
+        self.declared = Declared(tape, self.check)
+        self.check.dense(ids(flat(tape.table("queues")), "queue"), "queue")
+        self.check.below(self.queues.device, self.declared.devices, "device", nullable=False)
+        self._check_ops(self.declared.buffers, self.declared.devices)
+        self.lists = self._lists()
+
+        self._sources = array("i")
+        self._targets = array("i")
+        self._rules = array("b")
+        self._units()
+        self.any_of: dict[int, tuple[int, ...]] = {}
+        self.unresolved: set[int] = set()
+
+    # --- reading ---
+
+    def _check_ops(self, buffers: int, devices: int) -> None:
+        ops, check = self.ops, self.check
+        keys = np.asarray(ops.op, dtype=np.int64)
+        if len(keys) and (keys[0] < 0 or (np.diff(keys) <= 0).any()):
+            raise check.error("op ids do not grow", "strictly increasing ids from row to row")
+        self.keys = keys
+        syncs = flat(self.tape.table("syncs"))
+        check.dense(ids(syncs, "sync"), "sync")
+        check.below(ops.queue, self.queues.rows, "queue", nullable=False)
+        check.below(ops.issuer, self.queues.rows, "issuer")
+        check.below(ops.sync, syncs.num_rows, "sync")
+        ops.parent = check.rows(ops.parent, keys, "parent")
+        ops.sync_of = check.rows(ops.sync_of, keys, "sync_of")
+        self.syncs = syncs.num_rows
+        for row, (kind, target) in enumerate(zip(ops.kind, ops.target, strict=True)):
+            if target == NULL:
+                continue
+            if kind in ("alloc", "free"):
+                limit, what = buffers, "buffer"
+            elif kind == "sync":
+                limit, what = (
+                    (self.queues.rows, "queue") if ops.target_kind[row] == "queue" else (devices, "device")
+                )
+                if ops.target_kind[row] == "all":
+                    continue
+            else:
+                continue
+            if not 0 <= target < limit:
+                raise check.error(f"row {row}: target {target}", f"a {what} id below {limit}")
+
+    def _lists(self) -> dict[int, list[int]]:
+        table = flat(self.tape.table("lists"))
+        found: dict[int, list[int]] = {}
+        for key, unit in zip(ids(table, "list"), ids(table, "unit"), strict=True):
+            found.setdefault(key, []).append(unit)
+        return found
+
+    def _units(self) -> None:
+        ops = self.ops
+        self.unit = list(range(ops.rows))
+        self.members: dict[int, list[int]] = {}
+        joint: dict[int, list[int]] = {}
+        for row, kind in enumerate(ops.kind):
+            if kind == "coll" and ops.sync[row] != NULL:
+                joint.setdefault(ops.sync[row], []).append(row)
+        for rows in joint.values():
+            if len(rows) > 1:
+                self.members[rows[-1]] = rows
+                for row in rows:
+                    self.unit[row] = rows[-1]
+        self.parents: dict[int, tuple[int, ...]] = {}
+        self.children: dict[int, list[int]] = {}
+        for row, parent in enumerate(ops.parent):
+            if parent == NULL:
+                continue
+            child, above = self.unit[row], self.unit[parent]
+            known = self.parents.get(child, ())
+            if above not in known:
+                self.parents[child] = (*known, above)
+                self.children.setdefault(above, []).append(child)
+
+    # --- edges ---
+
+    def _edge(self, source: int, target: int, rule: int) -> bool:
+        """Add an edge; False where the source is part of what the target is part of (it has only started)."""
+        if source == target:
+            return True
+        if target in self.parents and is_ancestor(self.parents, source, target):
+            return False
+        self._sources.append(source)
+        self._targets.append(target)
+        self._rules.append(rule)
+        return True
+
+    def _after(self, tail: Iterable[int], unit: int, rule: int) -> list[int]:
+        """Order `unit` after a tail and return what of the tail it does not cover: its own ancestors."""
+        return [s for s in tail if not self._edge(s, unit, rule)]
+
+    def run(self) -> Contract:
+        """Return the contract."""
+        self._walk()
+        signals = pair_semaphores(self.ops)
+        self.unresolved.update(signals.unresolved)
+        for signal, wait in signals.pairs:
+            self._edge(self.unit[signal], self.unit[wait], SEMAPHORE)
+        table = flat(self.tape.table("edges"))
+        src = self.check.rows(ids(table, "src"), self.keys, "src")
+        dst = self.check.rows(ids(table, "dst"), self.keys, "dst")
+        for s, d in zip(src, dst, strict=True):
+            self._edge(self.unit[s], self.unit[d], EDGE)
+        return Contract(
+            name=self.tape.name,
+            ops=self.ops,
+            queues=self.queues,
+            unit=self.unit,
+            members=self.members,
+            parents=self.parents,
+            children=self.children,
+            profiles=self.declared.profiles,
+            source=np.array(self._sources, dtype=np.int32),
+            target=np.array(self._targets, dtype=np.int32),
+            rule=np.array(self._rules, dtype=np.int8),
+            any_of=self.any_of,
+            unresolved=frozenset(self.unresolved),
+            never=tuple(signals.never),
+        )
+
+    def _walk(self) -> None:
+        ops, queues, unit_of = self.ops, self.queues, self.unit
+        in_order, host = queues.in_order, queues.host
+        count = queues.rows
+        # The last op of an in-order queue, behind it those of its ancestors that have not ended.
+        tails: list[list[int]] = [[] for _ in range(count)]
+        # Copies that a host thread waited for and that its own ops do not cover yet.
+        blocked: list[list[int]] = [[] for _ in range(count)]
+        # All ops of a queue that is not in order.
+        loose: list[list[int]] = [[] for _ in range(count)]
+        seen = [0] * count
+        waited: dict[tuple[int, int], int] = {}
+
+        def after_queue(unit: int, queue: int, waiter: int, rule: int) -> None:
+            # What an earlier op of the same in-order queue has waited for is covered by program order.
+            plain = in_order[waiter] and unit not in self.parents
+            known = waited.get((waiter, queue), 0) if plain else 0
+            if plain:
+                waited[waiter, queue] = seen[queue]
+            if known == seen[queue]:
+                return
+            for s in tails[queue] if in_order[queue] else loose[queue][known:]:
+                self._edge(s, unit, rule)
+
+        of_device: dict[int, list[int]] = {}
+        for q in range(count):
+            of_device.setdefault(queues.device[q], []).append(q)
+        not_host = [q for q in range(count) if not host[q]]
+        defaults = self.declared.default_queues(queues)
+        default_of = {
+            d: [q for q in members if defaults[q]]
+            for d, members in of_device.items()
+            if any(defaults[q] for q in members)
+        }
+        blocking = self.declared.blocking_sets()
+        newest: dict[int, int] = {}
+
+        for row in range(ops.rows):
+            unit, queue, issuer, kind = unit_of[row], ops.queue[row], ops.issuer[row], ops.kind[row]
+            open_tail: list[int] = []
+            if in_order[queue]:
+                open_tail = self._after(tails[queue], unit, PROGRAM)
+                if blocked[queue]:
+                    blocked[queue] = self._after(blocked[queue], unit, BLOCKING)
+            if issuer != NULL and issuer != queue and host[issuer]:
+                self._after(tails[issuer], unit, ISSUE)
+                if blocked[issuer]:
+                    self._after(blocked[issuer], unit, BLOCKING)
+            device = queues.device[queue]
+            if device in default_of:
+                for other in of_device[device] if defaults[queue] else default_of[device]:
+                    if other != queue:
+                        after_queue(unit, other, queue, DEFAULT)
+
+            stays = False
+            if kind == "record":
+                newest[ops.sync[row]] = row
+            elif kind == "wait":
+                self._wait(row, newest)
+            elif kind == "wait_any":
+                self._wait_any(row, newest)
+            elif kind == "sync":
+                target, what = ops.target[row], ops.target_kind[row]
+                if what == "queue" and target != NULL:
+                    after_queue(unit, target, queue, SYNC)
+                elif what == "device" and target != NULL:
+                    for q in of_device.get(target, ()):
+                        after_queue(unit, q, queue, SYNC)
+                elif what == "all":
+                    for q in not_host:
+                        after_queue(unit, q, queue, SYNC)
+            elif kind == "free" or kind == "alloc":
+                at = self.declared.waits_for_device(ops, row)
+                if at != NULL:
+                    for q in of_device.get(at, ()):
+                        after_queue(unit, q, queue, FREE if kind == "free" else ALLOC)
+                    stays = True
+            elif kind == "copy" and blocking:
+                stays = ops.access_set[row] in blocking.get(device, ())
+
+            if in_order[queue]:
+                tails[queue] = [unit, *open_tail] if open_tail else [unit]
+            else:
+                loose[queue].append(unit)
+            seen[queue] += 1
+            if stays and issuer != NULL and issuer != queue and host[issuer]:
+                kept = [s for s in blocked[issuer] if is_ancestor(self.parents, s, unit)]
+                blocked[issuer] = [unit, *kept]
+
+    def _wait(self, row: int, newest: dict[int, int]) -> None:
+        ops, unit = self.ops, self.unit
+        if ops.sync_of[row] != NULL:
+            self._edge(unit[ops.sync_of[row]], unit[row], EVENT)
+            return
+        state = ops.wait_state[row]
+        if state == "unresolved":
+            self.unresolved.add(row)
+        elif state is None or state == "contract":
+            record = newest.get(ops.sync[row], NULL)
+            if record != NULL and ops.sync[row] != NULL:
+                self._edge(unit[record], unit[row], EVENT)
+
+    def _wait_any(self, row: int, newest: dict[int, int]) -> None:
+        ops, unit = self.ops, self.unit
+        if ops.sync_of[row] != NULL or ops.wait_state[row] not in (None, "contract"):
+            self._wait(row, {})
+            return
+        if ops.list[row] == NULL:
+            return
+        names = self.lists.get(ops.list[row])
+        if names is None:
+            raise self.check.error(f"row {row}: list {ops.list[row]}", "a list of this tape")
+        self.check.below(names, self.syncs, f"list {ops.list[row]}: sync", nullable=False)
+        records = [newest.get(s, NULL) for s in names]
+        if NULL in records:
+            return
+        units = tuple(dict.fromkeys(unit[r] for r in records))
+        if len(units) == 1:
+            self._edge(units[0], unit[row], EVENT)
+        elif units:
+            self.any_of[unit[row]] = units
