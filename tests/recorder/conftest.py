@@ -79,9 +79,9 @@ class SpoolWriter:
         self.frame(5, struct.pack("<IIIQQ", i, device, flags | host, size, base) + text(name))
         return i
 
-    def event(self, device: int) -> int:
+    def event(self, device: int, *, late: bool = False) -> int:
         i = self._next(6)
-        self.frame(6, struct.pack("<II", i, device))
+        self.frame(6, struct.pack("<III", i, device, late))
         return i
 
     def name(self, s: str) -> int:

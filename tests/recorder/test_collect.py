@@ -254,6 +254,27 @@ def test_waits_find_the_record_of_their_generation(engine: Callable[..., Any]) -
     assert any("1 waits" in n for n in tape.manifest.notes)
 
 
+def test_a_wait_for_what_was_recorded_before_the_recorder_came_is_unresolved(
+    engine: Callable[..., Any],
+) -> None:
+    e = engine(devices=2)
+    early, late = e.w.event(e.devices[0]), e.w.event(e.devices[0], late=True)
+    e.w.record("event_wait", queue=e.queues[1], d=late, a=0)  # perhaps for a record that nobody saw
+    e.w.record("event_sync", d=late, a=0, end=200)
+    e.w.record("event_wait", queue=e.queues[1], d=early, a=0)
+    e.w.record("event_record", queue=e.queues[0], d=late, a=1)
+    e.w.record("event_wait", queue=e.queues[1], d=late, a=1)
+    tape = collected(e)
+    assert [(o["kind"], o["sync_of"], o["wait_state"]) for o in ops(tape)] == [
+        ("wait", None, "unresolved"),
+        ("wait", None, "unresolved"),
+        ("wait", None, "none"),
+        ("record", None, None),
+        ("wait", 3, None),
+    ]
+    assert any("2 waits" in n for n in tape.manifest.notes)
+
+
 def test_a_copy_on_another_queue_makes_a_record_and_a_wait(engine: Callable[..., Any]) -> None:
     e = engine(devices=2)
     far = e.w.buffer(e.devices[1], 64)

@@ -261,7 +261,7 @@ HOSTILE: list[tuple[str, int, bytes]] = [
     ("buffer on no device", 5, struct.pack("<IIIQQI", 2, 9, 0, 1, 0, 0)),
     ("buffer of 2^63 bytes", 5, struct.pack("<IIIQQI", 2, 0, 0, 1 << 63, 0, 0)),
     ("queue on no device", 4, struct.pack("<IIII", 2, 9, 1, 0)),
-    ("event on no device", 6, struct.pack("<II", 0, 9)),
+    ("event on no device", 6, struct.pack("<III", 0, 9, 0)),
     ("access to no buffer", 8, struct.pack("<IIIIQQBBHI", 1, 1, 9, 0, 0, 1, 0, 0, 0, 0)),
     ("access of no mode", 8, struct.pack("<IIIIQQBBHI", 1, 1, 0, 0, 0, 1, 9, 0, 0, 0)),
     ("access beyond 2^62", 8, struct.pack("<IIIIQQBBHI", 1, 1, 0, 0, 1 << 63, 1, 0, 0, 0, 0)),

@@ -212,6 +212,9 @@ class ProcessCollector:
         elif r.kind in (Kind.EVENT_WAIT, Kind.EVENT_SYNC):
             if r.flags & _FOREIGN:
                 self.rows.set(op, wait_state="foreign")
+            elif r.a == 0 and r.d in self.spool.late_events:  # its record was perhaps before the recorder
+                self.rows.set(op, wait_state="unresolved")
+                self.unresolved += 1
             elif r.a == 0:
                 self.rows.set(op, wait_state="none")
             else:

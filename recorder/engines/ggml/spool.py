@@ -38,6 +38,7 @@ __all__ = [
     "BufferFlag",
     "Def",
     "DeviceDef",
+    "EventFlag",
     "Flag",
     "HeaderFlag",
     "Kind",
@@ -173,6 +174,12 @@ class BufferFlag(IntFlag):
     LATE = 4
 
 
+class EventFlag(IntFlag):
+    """Flags of an event: seen late, so that it was perhaps recorded before the recorder came."""
+
+    LATE = 1
+
+
 @dataclass(frozen=True)
 class DeviceDef:
     """A device as the engine registered it."""
@@ -222,6 +229,10 @@ class Spool:
         Ended cleanly; stopped early (disk, limits).
     torn : bool
         The last definition was cut short.
+    events : list of int
+        Device of each event.
+    late_events : set of int
+        Those that existed before the recorder came.
     """
 
     records: npt.NDArray[Any]
@@ -241,6 +252,7 @@ class Spool:
     queues: list[QueueDef] = field(default_factory=list)
     buffers: list[BufferDef] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
+    late_events: set[int] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     sets: list[npt.NDArray[Any]] = field(default_factory=list)
     switches: dict[str, str] = field(default_factory=dict)
@@ -487,6 +499,8 @@ def _event(p: _Payload, s: Spool) -> None:
     p.next_id(len(s.events), "event")
     s.events.append(p.u32())
     _known(s.events[-1], len(s.devices), "device", p.where, optional=True)
+    if p.u32() & EventFlag.LATE:
+        s.late_events.add(len(s.events) - 1)
 
 
 def _name(p: _Payload, s: Spool) -> None:

@@ -166,7 +166,7 @@ void backend_free(ggml_backend_t b) {
 void set_tensor_async(ggml_backend_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
     auto c = std::make_unique<move_bytes>(command_kind::set, t, static_cast<char *>(t->data) + offset, data, size);
     // Pageable memory is read before the call returns, as real drivers stage it.
-    if (!(settings.device_profile.pinned_set && is_pinned(data, size)) && !c->stage()) {
+    if (set_reads_now(data, size) && !c->stage()) {
         stream_of(b).commands->synchronize();
         c->run();
         return;
@@ -350,6 +350,10 @@ void * registry_proc_address(ggml_backend_reg_t, const char *) { return nullptr;
 }  // namespace
 
 bool is_test_device(ggml_backend_dev_t dev) { return dev && dev->reg == &registry; }
+
+bool set_reads_now(const void * data, size_t bytes) {
+    return !(settings.device_profile.pinned_set && is_pinned(data, bytes));
+}
 
 const char * device_profile(ggml_backend_dev_t dev) { return is_test_device(dev) ? settings.device_profile.name : ""; }
 

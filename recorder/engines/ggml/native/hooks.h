@@ -41,6 +41,7 @@ struct internal_scope {
 
 bool is_test_device(ggml_backend_dev_t dev);
 const char * device_profile(ggml_backend_dev_t dev);   // profile name of a test device, "" for any other
+bool set_reads_now(const void * data, size_t bytes);   // an asynchronous set on a test device has read this source when it returns
 
 }  // namespace td
 

@@ -89,26 +89,40 @@ uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
     return e->id;
 }
 
-// --- host memory: few ranges, scanned; a range that went has an empty span
+// --- host memory: ranges, scanned; a range that went has an empty span. Blocks are never freed.
 
-struct host_cell { std::atomic<uint64_t> base, end; std::atomic<uint32_t> id; };
-constexpr uint32_t MAX_HOST = 1024;
-host_cell host_cells[MAX_HOST];
-std::atomic<uint32_t> n_host{0};
+struct host_cell { std::atomic<uint64_t> base, end; std::atomic<uint32_t> id; std::atomic<bool> pageable; };
+struct host_block { host_cell cells[256]; std::atomic<host_block *> next; };
+host_block host_first;
 
-void host_add(uint64_t base, uint64_t bytes, uint32_t id) {
-    uint32_t n = n_host.load(), i = 0;
-    while (i < n && host_cells[i].end.load()) i++;
-    if (i == MAX_HOST) return;
-    host_cells[i].id.store(id);
-    host_cells[i].base.store(base);
-    host_cells[i].end.store(base + bytes, std::memory_order_release);
-    if (i == n) n_host.store(n + 1, std::memory_order_release);
+// The first cell that `f` accepts, null for none.
+template <class F>
+host_cell * host_find(F f) {
+    for (host_block * b = &host_first; b; b = b->next.load(std::memory_order_acquire))
+        for (host_cell & c : b->cells) {
+            if (f(c)) return &c;
+            if (!c.base.load(std::memory_order_relaxed)) return nullptr;   // never used, nor is any after it
+        }
+    return nullptr;
+}
+
+void host_add(uint64_t base, uint64_t bytes, uint32_t id, bool pageable) {
+    host_cell * c = host_find([](const host_cell & x) { return !x.end.load(); });
+    if (!c) {
+        host_block * last = &host_first;
+        while (host_block * next = last->next.load()) last = next;
+        auto * b = new host_block{};
+        last->next.store(b, std::memory_order_release);
+        c = b->cells;
+    }
+    c->id.store(id);
+    c->base.store(base);
+    c->pageable.store(pageable);
+    c->end.store(base + bytes, std::memory_order_release);
 }
 
 void host_remove(uint32_t id) {
-    for (uint32_t i = 0, n = n_host.load(); i < n; i++)
-        if (host_cells[i].id.load() == id && host_cells[i].end.load()) host_cells[i].end.store(0);
+    if (host_cell * c = host_find([id](const host_cell & x) { return x.id.load() == id && x.end.load(); })) c->end.store(0);
 }
 
 const char * buft_name_of(ggml_backend_buffer_t b) { return b->buft ? buft_name(b->buft) : ""; }
@@ -123,17 +137,19 @@ uint32_t name_id(const char * text) {
     return new_name(words, n, hash);
 }
 
-bool host_range(const void * p, uint64_t bytes, uint32_t & buffer, uint64_t & offset) {
+host_spot host_at(const void * p, uint64_t bytes) {
     auto at = reinterpret_cast<uint64_t>(p);
-    for (uint32_t i = 0, n = n_host.load(std::memory_order_acquire); i < n; i++) {
-        uint64_t end = host_cells[i].end.load(std::memory_order_acquire), base = host_cells[i].base.load(std::memory_order_relaxed);
-        if (at >= base && at + bytes <= end) {
-            buffer = host_cells[i].id.load(std::memory_order_relaxed);
-            offset = at - base;
-            return true;
-        }
-    }
-    return false;
+    host_spot found;
+    host_find([&](const host_cell & c) {
+        uint64_t end = c.end.load(std::memory_order_acquire), base = c.base.load(std::memory_order_relaxed);
+        if (!end || at < base || at + bytes > end) return false;
+        found = {c.id.load(std::memory_order_relaxed), at - base, c.pageable.load(std::memory_order_relaxed)};
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (c.end.load(std::memory_order_relaxed) == end) return true;
+        found = {};   // given to another range meanwhile
+        return false;
+    });
+    return found;
 }
 
 device_info * device_of(ggml_backend_dev_t dev) {
@@ -151,6 +167,8 @@ device_info * device_of(ggml_backend_dev_t dev) {
     d->cuda = reg == "CUDA" || reg == "ROCm" || reg == "MUSA";
     // Others tell their buffers by the address of free_buffer (CUDA, RPC, Metal, ggml's meta and multi buffers).
     d->frees_seen = test || reg == "CPU" || reg == "Vulkan";
+    // cudaMemcpyAsync copies pageable memory to a staging buffer first; registered memory it reads later.
+    d->stages = reg == "CUDA" && !getenv("GGML_CUDA_REGISTER_HOST");
     d->reg = dev->reg;
     d->iface = dev->iface;
     uint32_t caps = 0;
@@ -177,13 +195,13 @@ device_info * device_of(ggml_backend_dev_t dev) {
     return d;
 }
 
-event_info * event_of(ggml_backend_event_t event) {
+event_info * event_of(ggml_backend_event_t event, bool late) {
     if (event_info * e = events.find(event)) return e;
     if (!event) return nullptr;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     if (event_info * e = events.find(event)) return e;
     device_info * d = device_of(event->device);
-    if (!d || !define(D_EVENT, blob().u32(n_events).u32(d->id))) return nullptr;
+    if (!d || !define(D_EVENT, blob().u32(n_events).u32(d->id).u32(late ? 1 : 0))) return nullptr;
     auto * e = new event_info{};
     e->id = n_events++;
     e->device = d;
@@ -219,7 +237,10 @@ buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {
         b->id = n_buffers;
         define_buffer(*b, buffer, late);
         n_buffers++;
-        if (b->host) host_add(b->base, b->bytes, b->id);
+        if (b->host) {
+            ggml_backend_dev_t cpu = host_cpu();
+            host_add(b->base, b->bytes, b->id, cpu && d == devices.find(cpu));
+        }
     }
     buffers.add(buffer, b);
     return b;

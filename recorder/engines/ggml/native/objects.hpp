@@ -79,6 +79,7 @@ private:
 struct device_info {
     uint32_t id;
     bool test, meta, cuda, frees_seen;   // frees_seen: the free function of its buffers may be replaced
+    bool stages;                         // an asynchronous set reads pageable memory before it returns
     ggml_backend_reg_t reg;
     bool wrapped;
     ggml_backend_device_i iface;         // as it was
@@ -131,13 +132,16 @@ extern std::atomic<uint32_t> buffer_epoch;
 // NAME id of a tensor's name; NONE for an empty one or if the definition could not be written.
 uint32_t name_id(const char * tensor_name);
 
-// Host memory: which buffer holds [p, p + bytes), and where. False = none known.
-bool host_range(const void * p, uint64_t bytes, uint32_t & buffer, uint64_t & offset);
+// Host memory: which buffer holds [p, p + bytes), and where; NONE and 0 if none is known. Pageable: allocated by the
+// CPU's device, no driver was told of it.
+struct host_spot { uint32_t buffer = NONE; uint64_t offset = 0; bool pageable = false; };
+host_spot host_at(const void * p, uint64_t bytes);
 
 // Makes (and defines) what is not known yet.
 device_info * device_of(ggml_backend_dev_t dev);
 buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late);   // null for none
-event_info * event_of(ggml_backend_event_t event);                     // null for none, or if it was refused
+// `late`: it may have been recorded before. Null for none, or if it was refused.
+event_info * event_of(ggml_backend_event_t event, bool late);
 void buffer_gone(ggml_backend_buffer_t buffer);
 void define_buffer(const buffer_info & b, ggml_backend_buffer_t buffer, bool late);
 

@@ -59,12 +59,16 @@ enum kind_t : uint8_t {
     K_COMPUTE,        // a = graph uid (0 = none), b = ordinal of the call on this queue, d = SET id, e = nodes
                       // F_META: d = NONE, the accesses are its children's
     K_COPY,           // buffer or async copy: d/e = source/destination buffer (NONE = anonymous), a/b = offsets, c = bytes
-    K_SET,            // host memory -> tensor: as K_COPY (d = NONE unless the pointer lies in a known buffer)
+    K_SET,            // host memory -> tensor: as K_COPY (d = NONE unless the pointer lies in a known buffer).
+                      // An asynchronous call that reads a known source before it returns: two records, first the
+                      // reading (F_HOST, e = NONE: staging memory), then the queue's part (d = NONE).
+                      // F_META: d = NONE, its children name the source
     K_GET,            // tensor -> host memory: as K_COPY
     K_MEMSET,         // e = buffer, b = offset, c = bytes
     K_CLEAR,          // e = buffer, whole
     K_EVENT_RECORD,   // d = EVENT id, a = generation of the event after this record
-    K_EVENT_WAIT,     // d = EVENT id, a = generation waited for (0 = never recorded); flags F_FOREIGN
+    K_EVENT_WAIT,     // d = EVENT id, a = generation waited for (0 = never recorded; of an event that was seen late: not
+                      // since then); flags F_FOREIGN
     K_EVENT_SYNC,     // host waits: as K_EVENT_WAIT, end_ns set
     K_SYNC,           // host waits for `queue`, end_ns set
     K_BUFFER_ALLOC,   // e = buffer
@@ -92,7 +96,7 @@ enum def_t : uint32_t {
     D_QUEUE,          // u32 id, u32 device, u32 async (has synchronize, or is a test device), str name
                       // An id that comes again replaces the earlier frame (weights usage is known after allocation only).
     D_BUFFER,         // u32 id, u32 device (NONE = none), u32 flags (1 host, 2 weights usage, 4 seen late: allocated before the recorder), u64 bytes, u64 base, str buffer type name
-    D_EVENT,          // u32 id, u32 device
+    D_EVENT,          // u32 id, u32 device, u32 flags (1 seen late: perhaps recorded before the recorder came)
     D_NAME,           // u32 id, str
     D_SET,            // u32 id, u32 n, then n x access
     D_SWITCH,         // str name, str word: debugging switches of the engine, as a known word

@@ -32,9 +32,8 @@ uint8_t flags_of(const queue_info & q) {
 uint64_t hull(size_t size, size_t n, size_t stride) { return n ? (n - 1) * stride + size : 0; }
 
 place host_place(const void * p, uint64_t bytes) {
-    place at;
-    if (!host_range(p, bytes, at.buffer, at.offset)) at = {};
-    return at;
+    host_spot at = host_at(p, bytes);
+    return {at.buffer, at.offset};
 }
 
 // Runs `call` under a committed record; end_ns where the call works on the host or waits.
@@ -46,6 +45,27 @@ void under(const queue_info & q, const entry & e, bool blocks, F call) {
         call();
     }
     if (blocks || !q.async) finish(e);
+}
+
+// Whether an asynchronous set has read its source when it returns. Known of test devices, and of CUDA's.
+bool reads_now(const queue_info & q, const host_spot & from, const void * data, uint64_t bytes) {
+    return q.device->test ? set_reads_now(data, bytes) : q.device->stages && from.pageable;
+}
+
+// An asynchronous set from `bytes` at `data`. Where its source is known and read at once there are two records: the
+// reading by this thread, and what the queue does later.
+template <class F>
+void set_async(const queue_info & q, const void * data, uint64_t bytes, const place & to, uint64_t to_bytes, uint8_t span, uint32_t name, F call) {
+    host_spot from = host_at(data, bytes);
+    if (q.device->meta) from = {};   // its children name what they read of it
+    entry read;
+    if (from.buffer != NONE && q.async && reads_now(q, from, data, bytes)) {
+        read = emit(K_SET, q.id, static_cast<uint8_t>(F_HOST | span), from.offset, 0, bytes, from.buffer, NONE, name);
+        from = {};
+    }
+    entry e = emit(K_SET, q.id, static_cast<uint8_t>(flags_of(q) | span), from.offset, to.offset, to_bytes, from.buffer, to.buffer, name);
+    under(q, e, false, call);
+    finish(read);
 }
 
 ggml_status compute(queue_info & q, const graph_set & s, uint64_t uid, uint32_t nodes, ggml_status (*call)(void *, void *), void * x, void * y) {
@@ -103,9 +123,9 @@ ggml_status w_plan_compute(ggml_backend_t b, ggml_backend_graph_plan_t plan) {
 void w_set(ggml_backend_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
     queue_info & q = info(b);
     if (internal) return q.iface.set_tensor_async(b, t, data, offset, size);
-    place from = host_place(data, size), to = place_of(t);
-    entry e = emit(K_SET, q.id, flags_of(q), from.offset, to.offset + offset, size, from.buffer, to.buffer, name_id(t->name));
-    under(q, e, false, [&] { q.iface.set_tensor_async(b, t, data, offset, size); });
+    place to = place_of(t);
+    to.offset += offset;
+    set_async(q, data, size, to, size, 0, name_id(t->name), [&] { q.iface.set_tensor_async(b, t, data, offset, size); });
 }
 
 void w_get(ggml_backend_t b, const ggml_tensor * t, void * data, size_t offset, size_t size) {
@@ -119,10 +139,10 @@ void w_get(ggml_backend_t b, const ggml_tensor * t, void * data, size_t offset, 
 void w_set_2d(ggml_backend_t b, ggml_tensor * t, const void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
     queue_info & q = info(b);
     if (internal) return q.iface.set_tensor_2d_async(b, t, data, offset, size, n, st, sd);
-    place from = host_place(data, hull(size, n, sd)), to = place_of(t);
-    auto flags = static_cast<uint8_t>(flags_of(q) | (st == size && sd == size ? 0 : F_SPAN));
-    entry e = emit(K_SET, q.id, flags, from.offset, to.offset + offset, hull(size, n, st), from.buffer, to.buffer, name_id(t->name));
-    under(q, e, false, [&] { q.iface.set_tensor_2d_async(b, t, data, offset, size, n, st, sd); });
+    place to = place_of(t);
+    to.offset += offset;
+    set_async(q, data, hull(size, n, sd), to, hull(size, n, st), st == size && sd == size ? 0 : F_SPAN, name_id(t->name),
+              [&] { q.iface.set_tensor_2d_async(b, t, data, offset, size, n, st, sd); });
 }
 
 void w_get_2d(ggml_backend_t b, const ggml_tensor * t, void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
@@ -171,7 +191,7 @@ void w_synchronize(ggml_backend_t b) {
 void w_event_record(ggml_backend_t b, ggml_backend_event_t event) {
     queue_info & q = info(b);
     if (internal) return q.iface.event_record(b, event);
-    event_info * i = event_of(event);
+    event_info * i = event_of(event, true);
     entry e;
     if (i) e = emit(K_EVENT_RECORD, q.id, flags_of(q), i->generation.fetch_add(1) + 1, 0, 0, i->id);
     under(q, e, false, [&] { q.iface.event_record(b, event); });
@@ -180,7 +200,7 @@ void w_event_record(ggml_backend_t b, ggml_backend_event_t event) {
 void w_event_wait(ggml_backend_t b, ggml_backend_event_t event) {
     queue_info & q = info(b);
     if (internal) return q.iface.event_wait(b, event);
-    event_info * i = event_of(event);
+    event_info * i = event_of(event, true);
     // Backends of different kinds do not understand each other's events.
     bool foreign = event && event->device && event->device->reg != q.device->reg;
     entry e;

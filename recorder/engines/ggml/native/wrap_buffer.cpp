@@ -15,9 +15,8 @@ buffer_info & info(ggml_backend_buffer_t b) { return *buffers.find(b); }
 
 // The host side of a set or get: a known host buffer, or anonymous.
 place host_place(const void * p, uint64_t bytes) {
-    place at;
-    if (!host_range(p, bytes, at.buffer, at.offset)) at = {};
-    return at;
+    host_spot at = host_at(p, bytes);
+    return {at.buffer, at.offset};
 }
 
 uint64_t hull(size_t size, size_t n, size_t stride) { return n ? (n - 1) * stride + size : 0; }

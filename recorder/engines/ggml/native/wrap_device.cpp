@@ -44,7 +44,7 @@ ggml_backend_event_t w_event_new(ggml_backend_dev_t dev) {
     if (internal || !e) return e;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     events.remove(e);   // one at the same address, freed where it was not seen
-    event_of(e);
+    event_of(e, false);
     return e;
 }
 
@@ -61,7 +61,7 @@ void w_event_free(ggml_backend_dev_t dev, ggml_backend_event_t event) {
 void w_event_sync(ggml_backend_dev_t dev, ggml_backend_event_t event) {
     device_info & d = info(dev);
     if (internal) return d.iface.event_synchronize(dev, event);
-    event_info * i = event_of(event);
+    event_info * i = event_of(event, true);
     entry e;
     if (i) e = emit(K_EVENT_SYNC, NO_QUEUE, 0, i->generation.load(), 0, 0, i->id);
     { inside in(e); d.iface.event_synchronize(dev, event); }
