@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,10 @@ from .spool import Spool, read_spools
 __all__ = ["collect", "collect_directory", "hook_reports"]
 
 _NOTE_SPLITS = "split and step: not seen (function tables do not show them)"
+_HANDOVERS = {
+    "backend": "ggml callers serialise calls on one backend object",
+    "weights": "weights are loaded before another thread uses them",
+}
 _PATH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s:;,'\")]+")
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,24}")
 _REPORT = ("package", "version", "fault")
@@ -129,6 +134,14 @@ class _Collector:
         notes = [_NOTE_SPLITS]
         for d in done:
             notes += [n for n in map(_mask, d.notes()) if n not in notes]
+        handed = sum((d.handovers for d in done), Counter[str]())
+        for why, note in _HANDOVERS.items():
+            if handed[why]:
+                times = f"{handed[why]} hand-over{'s' * (handed[why] != 1)}"
+                notes.append(f"assumed: {times} between host threads ({note})")
+        engine["device_compute"] = any(d.device_computes for d in done)
+        if not engine["device_compute"]:
+            notes.append("no compute was recorded on any device but the host")
         builds = {(s.engine, s.build) for s in self.spools if s.engine}
         if len(builds) > 1:
             notes.append(f"{len(builds)} engine builds in one recording: the manifest names the first")

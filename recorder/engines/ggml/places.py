@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from ....formats.builder import TapeBuilder
+from .aliases import Root, common_roots
 from .spool import NONE, BufferFlag, Spool
 
 __all__ = ["Naming", "Places"]
 
-_CPU = 0
+_CPU, _META = 0, 4
+_ADDRESS_END = 1 << 63
 _KINDS = {0: "host", 1: "gpu", 2: "igpu", 3: "accel", 4: "meta"}
 """``ggml_backend_dev_type`` to the tape's words."""
 
@@ -58,9 +60,11 @@ class Places:
         self.threads = self._threads(naming, prefix)
         self.queues = [self._queue(i, naming, prefix) for i in range(len(spool.queues))]
         self.syncs = [self._event(i, naming, prefix) for i in range(len(spool.events))]
+        seen_twice = common_roots(spool, [self._has_address(i) for i in range(len(spool.buffers))])
+        self._roots: dict[Root, int] = {}
         self.buffers: list[int] = []
         for i in range(len(spool.buffers)):
-            self.buffers.append(self._buffer(i, naming, prefix))
+            self.buffers.append(self._buffer(i, naming, prefix, seen_twice.get(i)))
 
     def _device(self, index: int, naming: Naming, prefix: str) -> int:
         d = self.spool.devices[index]
@@ -88,7 +92,12 @@ class Places:
             return None
         name = naming.fresh("queues", prefix + q.name)
         return self._builder.queue(
-            device=self.devices[q.device], name=name, kind="queue", process=self.process
+            device=self.devices[q.device],
+            name=name,
+            kind="queue",
+            # A meta device has no queue of its own: what it passes on is ordered where it runs.
+            in_order=self.spool.devices[q.device].type != _META,
+            process=self.process,
         )
 
     def _event(self, index: int, naming: Naming, prefix: str) -> int:
@@ -98,9 +107,15 @@ class Places:
             name=naming.fresh("syncs", f"{prefix}event{index}"), device=owner, process=self.process
         )
 
-    def _buffer(self, index: int, naming: Naming, prefix: str) -> int:
+    def _has_address(self, index: int) -> bool:
+        """Whether the base of a buffer is where its bytes really are."""
         b = self.spool.buffers[index]
-        on_host = bool(b.flags & BufferFlag.HOST) or b.device == NONE
+        meta = b.device != NONE and self.spool.devices[b.device].type == _META
+        return self.on_host(index) and not meta and b.bytes > 0 and 0 < b.base < _ADDRESS_END - b.bytes
+
+    def _buffer(self, index: int, naming: Naming, prefix: str, root: Root | None) -> int:
+        b = self.spool.buffers[index]
+        on_host = self.on_host(index)
         device = self.host if on_host else self.devices[b.device]
         if b.flags & BufferFlag.WEIGHTS:
             kind = "weights"
@@ -109,11 +124,22 @@ class Places:
             kind = "host" if made_by_host else "pinned"
         else:
             kind = "device"
+        place = {}
+        if root is not None:
+            if root not in self._roots:
+                self._roots[root] = self._builder.buffer(
+                    device=device,
+                    name=naming.fresh("buffers", f"{prefix}shared memory"),
+                    bytes=root.bytes,
+                    kind=kind,
+                )
+            place = {"parent": self._roots[root], "parent_offset": b.base - root.base}
         return self._builder.buffer(
             device=device,
             name=naming.fresh("buffers", prefix + (b.type_name or "buffer")),
             bytes=b.bytes,
             kind=kind,
+            **place,
         )
 
     def on_host(self, buffer: int) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ....formats.builder import TapeBuilder
 from ....formats.tape import Coverage, Process
@@ -14,10 +16,11 @@ from .inputs import Filling, Moment, infer
 from .places import Naming, Places
 from .rows import AFTER, BEFORE, SELF, OpRows
 from .serial import Call, handovers
-from .spool import NO_QUEUE, NONE, Flag, Kind, Spool
+from .spool import NO_QUEUE, NONE, BufferFlag, Flag, Kind, Spool
 
 __all__ = ["ProcessCollector"]
 
+_MOVES = (Kind.COPY, Kind.SET, Kind.GET, Kind.MEMSET, Kind.CLEAR)
 _TAKE_TIME = ("compute", "copy", "memset", "sync")
 # Plain numbers: an operator of IntFlag costs as much as all else that is done for a record.
 _HOST, _FOREIGN, _FAILED, _META, _CHILD, _SPAN = (
@@ -53,9 +56,10 @@ class _Group:
     """A call on a meta device: the calls that it made on its simple devices are part of it."""
 
     op: int
+    queue: int
     position: int
-    last: int
     start_ns: int
+    empty: bool
     children: int = 0
 
 
@@ -96,12 +100,14 @@ class ProcessCollector:
         self.naming = naming
         self.places = Places(spool, builder, naming, process)
         self.failed_computes = 0
+        self.device_computes = 0
         self.unresolved = 0
+        self.handovers: Counter[str] = Counter()
         self._ops_on: Counter[int] = Counter()
         self._timed_on: Counter[int] = Counter()
         self._timeable_on: Counter[int] = Counter()
         self._unknown_on: Counter[int] = Counter()
-        self._graphs: dict[int, tuple[int, str]] = {}
+        self._graphs: dict[tuple[int, bool], tuple[int, str]] = {}
         self._inputs: dict[int, tuple[Touch, ...]] = {}
         self._pair_sets: dict[tuple[Any, ...], int] = {}
         self._computes: Counter[int] = Counter()
@@ -111,8 +117,12 @@ class ProcessCollector:
         self._recorded: dict[tuple[int, int], int] = {}
         self._waits: list[tuple[int, int, int]] = []
         self._groups: dict[int, _Group | None] = {}
+        self._metas: list[_Group] = []
         self._last_of: dict[int, int] = {}
+        self._several = sum(spool.host_threads()) > 1
         self._calls: list[Call] = []
+        self._weights: dict[int, tuple[int, ...]] = {}
+        self._loading: dict[int, set[int]] = {}
         self._moments: dict[int, list[Moment]] = {}
         self._other_sync: dict[str, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
@@ -134,6 +144,7 @@ class ProcessCollector:
         self._runs = dict(zip(runs["a"].tolist(), times, strict=True))
         for position, slot, row in zip(self.positions, self.spool.slots.tolist(), r.tolist(), strict=True):
             self._take(_Record(position, slot, *row[:12]))
+        self._close_metas()
         self._resolve()
         self._add_handovers()
         for thread, moments in self._moments.items():
@@ -143,11 +154,12 @@ class ProcessCollector:
     def _take(self, r: _Record) -> None:
         handler = _HANDLERS.get(r.kind)
         if handler is None:
+            if r.kind == Kind.QUEUE_INIT and self._several:
+                self._called(r, None)
             return
         if not r.is_child:  # the thread's meta call has returned
             self._groups[r.thread] = None
-        if r.flags & _FAILED:
-            self.failed_computes += r.kind == Kind.COMPUTE
+        if r.flags & _FAILED and r.kind != Kind.COMPUTE:  # it was declined and did nothing
             return
         group = self._groups.get(r.thread)
         host = self.places.thread(r.thread)
@@ -161,15 +173,21 @@ class ProcessCollector:
             "access_set": 0,
             **self._times(r),
         }
-        objects = handler(self, r, values)
-        if objects is None:  # nothing that orders or touches anything
+        if not handler(self, r, values):  # nothing that orders or touches anything
             return
         op = self.rows.add(r.position, SELF, **values)
         self._count(values)
         self._complete(r, values)
-        self._called(r, objects, group)
+        if group is not None:
+            group.children += 1
+            self._last_of[group.position] = r.position
+        if self._several:
+            self._called(r, group)
         if r.flags & _META:
-            self._groups[r.thread] = _Group(op, r.position, r.position, r.issue_ns)
+            no_nodes = r.kind != Kind.COMPUTE or r.e == 0
+            group = _Group(op, values["queue"], r.position, r.issue_ns, no_nodes)
+            self._groups[r.thread] = group
+            self._metas.append(group)
         self._remember(r, op)
 
     def _times(self, r: _Record) -> dict[str, int]:
@@ -191,18 +209,40 @@ class ProcessCollector:
             self._timed_on[queue] += "duration_ns" in values
         self._unknown_on[queue] += values["access_set"] is None
 
-    def _called(self, r: _Record, objects: tuple[object, ...], group: _Group | None) -> None:
-        """Note which objects a call used; what a meta call's children used, it used itself."""
-        if r.queue != NO_QUEUE:
-            objects = (*objects, ("queue", r.queue))
-        if group is None:
-            self._calls.append(Call(r.position, r.position, r.thread, objects, r.issue_ns, r.end_ns))
+    def _called(self, r: _Record, group: _Group | None) -> None:
+        """Note what a call used, as far as the API orders it; a meta call used what its children use."""
+        queue = None if r.queue == NO_QUEUE else r.queue
+        weights = self._weights_of(r)
+        if queue is None and not any(weights):
             return
-        group.children += 1
-        group.last = r.position
-        self._last_of[group.position] = r.position
+        position, start = (r.position, r.issue_ns) if group is None else (group.position, group.start_ns)
         end = max(r.issue_ns, r.end_ns)
-        self._calls.append(Call(group.position, r.position, r.thread, objects, group.start_ns, end))
+        self._calls.append(Call(position, r.thread, start, end, queue, *weights))
+
+    def _weights_of(self, r: _Record) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return the weights buffers that a call writes, whose writes it waits for, and that it uses."""
+        pending = self._loading.setdefault(r.thread, set())
+        if r.kind == Kind.COMPUTE:
+            pending.clear()
+            return (), (), () if r.d == NONE else self._weights_in(r.d)
+        if r.kind in (Kind.SYNC, Kind.EVENT_SYNC):
+            return (), tuple(sorted(pending)), ()
+        if r.kind not in _MOVES:
+            return (), (), ()
+        writes = (r.e,) if self._is_weights(r.e) else ()
+        if not r.flags & _HOST and r.queue != NO_QUEUE:
+            pending.update(writes)
+        return writes, (), (r.d,) if self._is_weights(r.d) else ()
+
+    def _is_weights(self, buffer: int) -> bool:
+        return buffer != NONE and bool(self.spool.buffers[buffer].flags & BufferFlag.WEIGHTS)
+
+    def _weights_in(self, graph: int) -> tuple[int, ...]:
+        found = self._weights.get(graph)
+        if found is None:
+            buffers = np.unique(self.spool.sets[graph]["buffer"]).tolist()
+            found = self._weights[graph] = tuple(b for b in buffers if self._is_weights(b))
+        return found
 
     def _remember(self, r: _Record, op: int) -> None:
         if r.kind == Kind.COPY:
@@ -229,37 +269,40 @@ class ProcessCollector:
         position = r.position if group is None else group.position
         self._moments.setdefault(r.thread, []).append(Moment(position, **what))
 
-    # --- one kind each: fill in the values, return the objects used -----------------------------------------
+    # --- one kind each: fill in the values; False: not worth an op ------------------------------------------
 
-    def _on_compute(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_compute(self, r: _Record, values: dict[str, Any]) -> bool:
         device = self.places.devices[self.spool.queues[r.queue].device]
         self._computes[device] += 1
         values["kind"] = "compute"
         values["name"] = f"#{self._computes[device]}"
+        failed = bool(r.flags & _FAILED)
+        self.failed_computes += failed
         if r.flags & _META:  # its accesses are its children's
-            return ()
+            return True
+        self.device_computes += values["queue"] != values["issuer"]
         if r.d == NONE:
             values["access_set"] = None
-            return ()
-        values["access_set"], written = self._graph(r.d)
+            return True
+        values["access_set"], written = self._graph(r.d, failed)
         values["name"] = f"{values['name']} {written}".rstrip()
         self._moment(r, graph=r.d, inputs=self._inputs_of(r.d))
-        return ()
+        return True
 
-    def _on_copy(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_copy(self, r: _Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "copy", "bytes": r.c}
         values["access_set"] = self._pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & _SPAN))
         if r.kind == Kind.SET and r.d == NONE and r.e != NONE and values["queue"] == values["issuer"]:
             self._moment(r, write=(r.e, r.b, r.b + r.c))
-        return tuple(("buffer", b) for b in (r.d, r.e) if b != NONE)
+        return True
 
-    def _on_fill(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_fill(self, r: _Record, values: dict[str, Any]) -> bool:
         start, size = (r.b, r.c) if r.kind == Kind.MEMSET else (0, self.spool.buffers[r.e].bytes)
         values |= {"kind": "memset", "bytes": size}
         values["access_set"] = self._pair(NONE, 0, r.e, start, size, source=False)
-        return (("buffer", r.e),)
+        return True
 
-    def _on_event(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_event(self, r: _Record, values: dict[str, Any]) -> bool:
         values |= {
             "kind": "record" if r.kind == Kind.EVENT_RECORD else "wait",
             "sync": self.places.syncs[r.d],
@@ -267,54 +310,58 @@ class ProcessCollector:
         if r.kind == Kind.EVENT_SYNC:
             values["queue"] = values["issuer"]
             self._moment(r, waits=True)
-        return ()
+        return True
 
-    def _on_sync(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...] | None:
+    def _on_sync(self, r: _Record, values: dict[str, Any]) -> bool:
         target = self.places.queues[r.queue]
         if target is None:  # a backend that works on the calling thread: nothing to wait for
-            return None
+            return False
         values |= {"kind": "sync", "queue": values["issuer"], "target_kind": "queue", "target": target}
         self._moment(r, waits=True)
-        return ()
+        return True
 
-    def _on_life(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_life(self, r: _Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "alloc" if r.kind == Kind.BUFFER_ALLOC else "free", "queue": values["issuer"]}
         values["target"] = self.places.buffers[r.e]
-        return (("buffer", r.e),)
+        return True
 
-    def _on_event_free(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_event_free(self, r: _Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "destroy", "queue": values["issuer"], "sync": self.places.syncs[r.d]}
-        return ()
+        return True
 
-    def _on_queue_free(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_queue_free(self, r: _Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "mark", "queue": values["issuer"], "name": "queue freed"}
-        return ()
+        return True
 
-    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> tuple[object, ...]:
+    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> bool:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
         values |= {"kind": "wait", "sync": self._sync("split copy")}
         copy = self._copies.get(r.a)
         if copy is None:  # its record was lost
             values["wait_state"] = "unresolved"
             self.unresolved += 1
-            return ()
+            return True
         op, at = copy
         of_copy = {n: self.rows.get(op, n) for n in ("queue", "issuer", "issue_ns", "parent")}
         values["sync_of"] = self.rows.add(
             at, AFTER, kind="record", sync=values["sync"], access_set=0, **of_copy
         )
-        return ()
+        return True
 
     # --- accesses -------------------------------------------------------------------------------------------
 
-    def _graph(self, graph: int) -> tuple[int, str]:
-        """Return the access set of a graph and the first tensor it writes."""
-        found = self._graphs.get(graph)
+    def _graph(self, graph: int, failed: bool) -> tuple[int, str]:
+        """Return the access set of a graph and the first tensor it writes.
+
+        A compute that failed was cut off: how much of it was done is not known.
+        """
+        found = self._graphs.get((graph, failed))
         if found is None:
             every = touches(self.spool, graph)
             written = next((t.name for t in every if t.mode != "read" and t.name), "")
-            found = self.builder.access_set(self._access_rows(thin(every))), written
-            self._graphs[graph] = found
+            rows = self._access_rows(thin(every), "inferred" if failed else None)
+            found = self.builder.access_set(rows), written
+            self._graphs[graph, failed] = found
         return found
 
     def _access_rows(self, rows: Sequence[Touch], origin: str | None = None) -> list[dict[str, Any]]:
@@ -387,6 +434,15 @@ class ProcessCollector:
             self._other_sync[name] = found
         return found
 
+    def _close_metas(self) -> None:
+        """A meta call touches what its children touch; a compute whose children were not seen is unknown."""
+        for group in self._metas:
+            if group.children:
+                self.rows.set(group.op, access_set=0)
+            elif not group.empty:
+                self.rows.set(group.op, access_set=None)
+                self._unknown_on[group.queue] += 1
+
     def _resolve(self) -> None:
         for op, event, generation in self._waits:
             record = self._recorded.get((event, generation))
@@ -398,11 +454,11 @@ class ProcessCollector:
                 self.rows.set(op, sync_of=record)
 
     def _add_handovers(self) -> None:
-        calls = [replace(c, last=self._last_of.get(c.position, c.last)) for c in self._calls]
-        for before, after in handovers(calls):
+        for before, after, why in handovers(self._calls, self._last_of):
+            self.handovers[why] += 1
             sync = self._sync("api-serial")
             record = self._insert(
-                before.last,
+                self._last_of.get(before.position, before.position),
                 AFTER,
                 self._beside(before),
                 kind="record",
@@ -442,6 +498,7 @@ class ProcessCollector:
     # --- manifest -------------------------------------------------------------------------------------------
 
     def process_entry(self) -> Process:
+        """Return what the manifest says about the process."""
         s = self.spool
         return Process(
             self.process,
@@ -452,6 +509,7 @@ class ProcessCollector:
         )
 
     def coverage(self) -> list[Coverage]:
+        """Return how much was seen of each of the process's queues."""
         entries = [
             Coverage(
                 q,
@@ -479,9 +537,12 @@ class ProcessCollector:
         return "full" if seen >= of else "partial" if seen else "none"
 
     def notes(self) -> list[str]:
+        """Return what is to be said about the recording, in words."""
         found = list(self.spool.notes)
         if self.failed_computes:
-            found.append(f"{self.failed_computes} computes failed and are left out")
+            found.append(
+                f"{self.failed_computes} computes failed: how much of their work was done is not known"
+            )
         if self.unresolved:
             found.append(
                 f"{self.unresolved} waits whose record was not seen: findings that depend on them are unknown"
@@ -493,7 +554,7 @@ class ProcessCollector:
         return found
 
 
-_Handler = Callable[[ProcessCollector, _Record, dict[str, Any]], "tuple[object, ...] | None"]
+_Handler = Callable[[ProcessCollector, _Record, dict[str, Any]], bool]
 _HANDLERS: dict[int, _Handler] = {
     Kind.COMPUTE: ProcessCollector._on_compute,
     Kind.COPY: ProcessCollector._on_copy,
