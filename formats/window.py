@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,13 @@ import pyarrow as pa
 
 from .builder import table_from_rows
 from .edges import RULES, resolve
-from .tape import Tape
+from .tape import Manifest, Tape
 
-__all__ = ["window"]
+__all__ = ["window", "windows"]
 
 Rows = list[dict[str, Any]]
 Bools = npt.NDArray[np.bool_]
+_NOTE = re.compile(r"window [0-9]{1,19}:[0-9]{1,19} of [0-9]{1,19} ops")
 
 
 def window(tape: Tape, begin: int, end: int) -> Tape:
@@ -25,7 +28,7 @@ def window(tape: Tape, begin: int, end: int) -> Tape:
     renumbered. What keeps the order inside the window is kept as well: the parents of its ops and all members
     of its collectives. What lies outside otherwise is gone: a wait for an earlier record is no edge, an
     earlier alloc means that the buffer lived before. Semaphores that signal across the border become marks,
-    with the pairs inside the window as explicit edges.
+    with the pairs inside the window as explicit edges. A note of the manifest says which window it is.
     """
     ops = tape.table("ops")
     keep = _chosen(ops, begin, end)
@@ -46,7 +49,17 @@ def window(tape: Tape, begin: int, end: int) -> Tape:
     arrow = {name: table_from_rows(name, found) for name, found in tables.items()}
     for name in ("devices", "queues"):
         arrow[name] = tape.table(name)
-    return Tape(tape.manifest, arrow, name=tape.name)
+    manifest = tape.manifest
+    if len(rows) < ops.num_rows:
+        last = int(ops.column("op")[-1].as_py())
+        note = f"window {begin}:{min(end, last + 1)} of {ops.num_rows} ops"
+        manifest = replace(manifest, notes=(*manifest.notes, note))
+    return Tape(manifest, arrow, name=tape.name)
+
+
+def windows(manifest: Manifest) -> tuple[str, ...]:
+    """Return the notes that say of which ops a tape is a window, outer ones first; none for a whole one."""
+    return tuple(n for n in manifest.notes if _NOTE.fullmatch(n))
 
 
 def _numbers(table: pa.Table, column: str) -> npt.NDArray[np.int64]:

@@ -6,7 +6,8 @@ comes before op B exactly where B's clock holds A's position on A's chain. A wai
 knows only what all of its records share: the minimum per chain.
 
 A second, optimistic pass also assumes that what was not seen did order things: an unresolved wait waited for
-all ops before it, and host threads whose waits were not all seen met at every op that they ran or issued.
+all ops before it, and so did every op of a device queue whose waits were not all seen; host threads whose
+waits were not all seen met at every op that they ran or issued.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Assumed:
 
 
 def assumptions(contract: Contract, unseen: set[int]) -> Assumed:
-    """Return what to assume, given the host threads whose waits were not all seen."""
+    """Return what to assume, given the queues whose waits were not all seen."""
     queues = contract.queues
     hosts = [q for q in range(queues.rows) if queues.host[q]]
     meets = {}
@@ -95,7 +96,11 @@ def assumptions(contract: Contract, unseen: set[int]) -> Assumed:
             )
             if others:
                 meets[h] = others
-    return Assumed(contract.unresolved, meets)
+    waits = set(contract.unresolved)
+    if any(not queues.host[q] for q in unseen):
+        # Any op of such a queue may have waited for anything.
+        waits.update(r for r, q in enumerate(contract.ops.queue) if q in unseen and not queues.host[q])
+    return Assumed(frozenset(waits), meets)
 
 
 class Clocks:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SCHEMA", "Condition", "Finding", "Group", "OpView", "Report"]
+__all__ = ["NO_OPS", "SCHEMA", "Condition", "Finding", "Group", "OpView", "Report"]
+
+NO_OPS = "no ops"
+"""What a tape without any op is told."""
 
 SCHEMA = "tapedelay-check-1"
 """Name of the layout of `Report.as_dict`."""
@@ -203,7 +206,8 @@ class Condition:
     Attributes
     ----------
     name : str
-        ``accesses``, ``host_accesses``, ``waits``, ``host_waits``, ``complete`` or ``findings``.
+        ``accesses``, ``host_accesses``, ``waits``, ``host_waits``, ``device_compute``, ``window``,
+        ``complete`` or ``findings``.
     detail : str
         What is missing, in words.
     blocks : bool

@@ -8,10 +8,11 @@ from dataclasses import replace
 from ...formats.edges import Contract, Order, resolve
 from ...formats.plain import NULL, flat, words
 from ...formats.tape import Tape
+from ...formats.window import windows
 from .baseline import Baseline
 from .clocks import Chains, Clocks, assumptions
 from .explain import Views, signature, story
-from .findings import Condition, Finding, Group, Report, plural, ranked
+from .findings import NO_OPS, Condition, Finding, Group, Report, plural, ranked
 from .lifetime import Fault, Lifetimes
 from .races import Lanes, Pair, Races, Ranks
 from .ranges import Buffers, Ranges
@@ -87,11 +88,7 @@ class _Judge:
         queues = contract.queues
         chains = Chains(contract)
         clocks = Clocks(contract, chains)
-        unseen = {
-            q
-            for q in range(queues.rows)
-            if queues.host[q] and q in self.coverage and self.coverage[q].waits != "full"
-        }
+        unseen = {q for q in range(queues.rows) if q in self.coverage and self.coverage[q].waits != "full"}
         assumed = assumptions(contract, unseen)
         hopes = Clocks(contract, chains, assumed) if assumed else None
         lanes, ranks = Lanes(contract, chains), Ranks(contract.ops.rows)
@@ -221,7 +218,8 @@ class _Judge:
         for level in ("none", "partial"):
             blind = [q for q in sorted(busy) if q in self.coverage and self.coverage[q].accesses == level]
             if blind:
-                add(Condition("accesses", f"accesses: {level} on {self._names(blind)}", level == "none"))
+                seen = "no accesses were" if level == "none" else "not all accesses were"
+                add(Condition("accesses", f"{seen} seen on {self._names(blind)}", True))
             threads = [
                 q
                 for q in range(queues.rows)
@@ -255,8 +253,18 @@ class _Judge:
             )
         others = [q for q in unseen if not queues.host[q]]
         if others:
-            add(Condition("waits", f"waits were not all seen on {self._names(others)}"))
+            add(
+                Condition(
+                    "waits",
+                    f"waits were not all seen on {self._names(others)}: pairs that depend on them are "
+                    "unknown",
+                )
+            )
         manifest = self.tape.manifest
+        if manifest.engine.get("device_compute") is False:
+            add(Condition("device_compute", "no device but the host computed anything", True))
+        for note in windows(manifest):
+            add(Condition("window", f"a {note}: pairs with ops outside are not judged"))
         if not manifest.complete:
             add(Condition("complete", "the recording did not end cleanly: what followed is not judged"))
         if manifest.lost:
@@ -266,7 +274,11 @@ class _Judge:
             add(Condition("complete", f"{plural(stuck, 'op')} never start: what they touch is not judged"))
         if self.dropped:
             add(Condition("findings", f"{self.dropped} more findings are only counted, not listed"))
-        if not touching and not any(k in _WAITS for k in ops.kind) and not any(s > 0 for s in ops.access_set):
+        if not ops.rows:
+            add(Condition("accesses", NO_OPS, True))
+        elif (
+            not touching and not any(k in _WAITS for k in ops.kind) and not any(s > 0 for s in ops.access_set)
+        ):
             add(Condition("accesses", "no op that touches memory or waits for a signal", True))
 
     def _names(self, queues: list[int]) -> str:

@@ -295,7 +295,9 @@ class BruteForce:
                     )
                     for thread in (self.ops[w]["queue"], self.ops[w]["issuer"])
                 )
-                if w in self.unresolved or meets:
+                queue = self.ops[w]["queue"]
+                blind = not self.host(queue) and self.waits_seen.get(queue, "full") != "full"
+                if w in self.unresolved or meets or blind:
                     found.add((gx, gw))
         return found
 

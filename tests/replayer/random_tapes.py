@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -79,9 +78,10 @@ def random_tape(data: bytes) -> Tape:
     theme = c.number(len(_KINDS))
     buffers = _buffers(b, c, hosts[0], gpus, simple=theme in (1, 2))
     _ops(b, c, _KINDS[theme], threads, queues, gpus, hosts, events, semaphores, colls, buffers)
-    coverage = tuple(Coverage(q, waits="partial") for q in threads if c.chance(3))
-    manifest = replace(Manifest(coverage=coverage), processes=tuple(Process(p) for p in range(processes)))
-    return b.build(manifest)
+    coverage = [Coverage(q, waits="partial") for q in threads if c.chance(3)]
+    coverage += [Coverage(q, waits=c.one(("partial", "none"))) for q in queues if c.chance(6)]
+    named = tuple(Process(p) for p in range(processes))
+    return b.build(Manifest(coverage=tuple(coverage), processes=named))
 
 
 def _buffers(b: TapeBuilder, c: Choices, host: int, gpus: list[int], *, simple: bool) -> list[int]:

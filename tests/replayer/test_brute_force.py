@@ -141,6 +141,10 @@ def _union(self: Any, records: tuple[int, ...]) -> list[int]:
     return found
 
 
+def _hosts_only(contract: Any, unseen: set[int]) -> clocks.Assumed:
+    return clocks.assumptions(contract, {q for q in unseen if contract.queues.host[q]})
+
+
 MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "event edges dropped": (resolver.Resolver, "_wait", _no_event_edges),
     "oldest record instead of newest": (resolver.Resolver, "_wait", _oldest_record(resolver.Resolver._wait)),
@@ -154,6 +158,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "blocking copies not blocking": (declared.Declared, "blocking_sets", lambda self: {}),
     "wait for any waits for all": (clocks.Clocks, "_shared", _union),
     "no optimistic pass": (judge, "assumptions", lambda contract, unseen: None),
+    "waits of device queues taken for seen": (judge, "assumptions", _hosts_only),
     "children race with their parent": (races.Races, "_kin", lambda self, row, unit: False),
     "sub-allocations freed in flight": (ranges.Buffers, "is_whole", lambda self, buffer: True),
     "only definite lifetimes": (lifetime.Lifetimes, "_before", lambda self, row, clock: False),

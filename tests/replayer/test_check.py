@@ -12,6 +12,7 @@ from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.errors import InvalidTape
 from tapedelay.formats.litmus import parse
 from tapedelay.formats.tape import Coverage, Manifest, Tape
+from tapedelay.formats.window import window
 from tapedelay.replayer.check import Report, check_tape, judge
 
 BUG = """
@@ -53,6 +54,10 @@ def ggml_like(times: int = 1, *, synchronised: bool = False) -> Tape:
         b.op(kind="compute", queue=h, issuer=h, name=f"CPU compute {layer}", access_set=written, split=2)
         b.op(kind="sync", queue=h, issuer=h, target_kind="queue", target=q, access_set=0)
     return b.build(name="run.tape")
+
+
+def under(manifest: Manifest, tape: Tape) -> Tape:
+    return Tape(manifest, {n: tape.table(n) for n in tape.present})
 
 
 def test_a_finding_says_everything() -> None:
@@ -175,7 +180,7 @@ def test_nothing_known_is_never_clean() -> None:
     [
         ({}, 0, []),
         ({"accesses": "none"}, 4, ["accesses"]),
-        ({"accesses": "partial"}, 0, ["accesses"]),
+        ({"accesses": "partial"}, 4, ["accesses"]),
         ({"host_accesses": "partial"}, 0, ["host_accesses"]),
         ({"times": "none"}, 0, []),
     ],
@@ -193,10 +198,27 @@ def test_coverage_limits_the_verdict(coverage: dict[str, str], code: int, names:
     [(Manifest(complete=False), 0), (Manifest(lost=3), 4)],
 )
 def test_a_recording_that_is_cut_or_has_gaps_says_so(manifest: Manifest, code: int) -> None:
-    tape = ggml_like(synchronised=True)
-    report = check_tape(Tape(manifest, {n: tape.table(n) for n in tape.present}))
+    report = check_tape(under(manifest, ggml_like(synchronised=True)))
     assert report.exit_code == code
     assert [c.name for c in report.conditions] == ["complete"]
+
+
+def test_a_recording_where_no_device_computed_cannot_be_judged() -> None:
+    for seen, clean, names in ((False, 4, ["device_compute"]), (True, 0, []), (None, 0, [])):
+        manifest = Manifest(engine={} if seen is None else {"device_compute": seen})
+        report = check_tape(under(manifest, ggml_like(synchronised=True)))
+        assert (report.exit_code, [c.name for c in report.conditions]) == (clean, names)
+        assert check_tape(under(manifest, ggml_like())).exit_code == 1
+
+
+def test_a_window_says_so_and_is_judged() -> None:
+    report = check_tape(window(ggml_like(synchronised=True), 0, 2))
+    assert report.exit_code == 0
+    assert [(c.name, c.detail, c.blocks) for c in report.conditions] == [
+        ("window", "a window 0:2 of 4 ops: pairs with ops outside are not judged", False)
+    ]
+    whole = check_tape(window(ggml_like(), 0, 99))
+    assert (whole.exit_code, whole.conditions) == (1, [])
 
 
 def test_access_sets_that_do_not_resolve_are_refused() -> None:
