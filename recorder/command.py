@@ -8,14 +8,18 @@ from pathlib import Path
 
 import click
 
+from ..formats.commands.common import quoted
 from ..formats.errors import UsageError
 from .launch import Asked, profile_names
-from .session import Recording, collect_spool, record_command
+from .patience import patience
+from .session import Recording, collect_command, collect_spool, record_command
 
 __all__ = ["record"]
 
+_USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+
+@click.command(options_metavar="[OPTIONS] --", context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="The tape (.zip: one file)."
 )
@@ -40,8 +44,16 @@ __all__ = ["record"]
     help="Collect a raw recording that was kept; run nothing.",
 )
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Say what came of it as one line of JSON.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Say what came of it as JSON, after COMMAND's output: the last line.",
+)
+@click.option(
+    "--json-file", type=click.Path(path_type=Path), metavar="FILE", help="Write that JSON to a file."
+)
+@click.argument("command", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def record(
     output: Path,
     devices: int | None,
@@ -52,28 +64,64 @@ def record(
     from_spool: Path | None,
     force: bool,
     as_json: bool,
+    json_file: Path | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND and record the schedule of the engine in it.
 
-    The command needs no change: a Python program that imports xllamacpp or llama_cpp, or a program whose ggml
-    honours GGML_BACKEND_PATH. Its output and exit code pass through. If its exit code is 0: 4 if no compute
-    was recorded on the device asked for, 5 if the recording could not be written.
+    COMMAND needs no change: a Python program that imports xllamacpp or llama_cpp, or a program whose ggml
+    honours GGML_BACKEND_PATH. Its output and exit code pass through, so with --json the JSON is the last line
+    of stdout.
+
+    \b
+    Exit codes: that of COMMAND if it is not 0; else 0, or
+    2 usage, 3 bad spool, 4 no compute was recorded on the device asked for,
+    5 the recording could not be written.
     """
     asked = Asked(devices, profile, sync)
-    if from_spool is not None:
-        if command:
-            raise UsageError("a command and --from-spool", expected="one of them")
-        result = collect_spool(from_spool, output, asked, force=force)
-    elif not command:
-        raise UsageError("no command", expected="tapedelay record -o run.tape -- COMMAND...")
-    else:
-        result = record_command(list(command), output, asked, force=force, keep_spool=keep_spool)
-    if as_json:
-        click.echo(json.dumps(result.as_dict()))
-    else:
-        _say(result)
+    _refuse_options(output, command)
+    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+        raise UsageError("no file can be written there", where=f"--json-file {json_file}")
+    if from_spool is not None and command:
+        raise UsageError("a command and --from-spool", expected="one of them")
+    if from_spool is None and not command:
+        raise UsageError("no command", expected=_USAGE)
+    with patience() as signals:  # until everything is said
+        if from_spool is not None:
+            result = collect_spool(from_spool, output, asked, force=force)
+        else:
+            result = record_command(
+                command, output, asked, signals=signals, force=force, keep_spool=keep_spool
+            )
+        said = json.dumps(result.as_dict())
+        if json_file is not None:
+            _write(json_file, said)
+        if as_json:
+            click.echo(said)
+        else:
+            _say(result)
     sys.exit(result.exit_code)
+
+
+def _refuse_options(output: Path, command: tuple[str, ...]) -> None:
+    """Refuse what looks like an option in the place of something else: a forgotten name, a wrong place."""
+    if str(output).startswith("-"):
+        raise UsageError(
+            f"the name of the tape is {str(output)!r}",
+            expected=_USAGE,
+            next_step="name the tape after -o",
+        )
+    if command and command[0].startswith("-"):
+        raise UsageError(
+            f"the command is {command[0]!r}", expected=_USAGE, next_step="put options in front of `--`"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as e:
+        click.echo(f"tapedelay: cannot write {path}: {e.strerror}", err=True)
 
 
 def _say(result: Recording) -> None:
@@ -94,9 +142,12 @@ def _say(result: Recording) -> None:
             )
     for fault in result.faults:
         line(f"ERROR: {fault.text()}")
-    if result.command_code:
-        line(f"the command ended with {result.command_code}")
-    if result.spool is not None:
-        line(f"raw recording: {result.spool}")
+    if result.untold:
+        line(result.ended)
     if result.written and not result.faults:
-        click.echo(f"next: tapedelay check {result.output}", err=True)
+        click.echo(f"next: tapedelay check {quoted(result.output)}", err=True)
+    if result.spool is not None and result.written:
+        line(f"the raw recording is {result.spool}, which this command collects again:")
+        click.echo(f"next: {collect_command(result, result.spool)}", err=True)
+    elif result.spool is not None and not any(str(result.spool) in f.next_step for f in result.faults):
+        line(f"raw recording: {result.spool}")

@@ -12,7 +12,7 @@ from ..formats.errors import UsageError
 from ..formats.profiles import BUILTIN
 from .hook import SITE
 
-__all__ = ["Asked", "environment", "profile_names", "run"]
+__all__ = ["Asked", "environment", "profile_names", "run", "spelled"]
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -29,11 +29,14 @@ class Asked:
         How they behave.
     sync : bool
         Every command is complete before its call returns: the reference run.
+    in_python : bool
+        Asked by a call, not on a command line: messages name parameters, not options.
     """
 
     devices: int | None = None
     profile: str = "vulkan-like"
     sync: bool = False
+    in_python: bool = False
 
     def check(self) -> None:
         """Refuse what no plugin could do.
@@ -45,10 +48,19 @@ class Asked:
         """
         if self.profile not in profile_names():
             raise UsageError(
-                f"profile {self.profile!r}", expected=", ".join(profile_names()), where="--profile"
+                f"profile {self.profile!r}",
+                expected=", ".join(profile_names()),
+                where=spelled("profile", self),
             )
         if self.devices is not None and not 0 <= self.devices <= 15:
-            raise UsageError(f"{self.devices} test devices", expected="0 to 15", where="--devices")
+            raise UsageError(
+                f"{self.devices} test devices", expected="0 to 15", where=spelled("devices", self)
+            )
+
+
+def spelled(option: str, asked: Asked, value: str = "") -> str:
+    """Return an option as the user writes it: ``--devices 0`` on a command line, ``devices=0`` in a call."""
+    return f"{option}={value}" if asked.in_python else f"--{option} {value}".rstrip()
 
 
 def profile_names() -> tuple[str, ...]:

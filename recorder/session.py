@@ -7,85 +7,48 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
+import shlex
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError, UsageError
+from ..formats.container import open_container
+from ..formats.errors import InfrastructureError, InputError, SpoolError, TapedelayError, UsageError
 from .hook import engine_hook
 from .launch import Asked, environment, run
+from .outcome import Evidence, Recording, faults_of, nothing_recorded
+from .patience import Patience
 from .plugin import ggml_plugin
 
 if TYPE_CHECKING:
     from ..formats.tape import Tape
 
-__all__ = ["Recording", "collect_spool", "record", "record_command"]
-
-_REAL_GPUS = ("gpu", "igpu")
-
-
-@dataclass
-class Recording:
-    """What came of a recording.
-
-    Attributes
-    ----------
-    output : Path
-        Where the tape lies, or will lie.
-    asked : Asked
-        What was asked for.
-    command_code : int
-        Exit code of the command; 0 where there is none.
-    computes : dict of str to int
-        Computes recorded, by device.
-    faults : list of TapedelayError
-        What is wrong with the recording, worst first; empty: it is what was asked for.
-    """
-
-    output: Path
-    asked: Asked
-    command_code: int = 0
-    ops: int = 0
-    queues: int = 0
-    complete: bool = False
-    lost: int = 0
-    written: bool = False
-    computes: dict[str, int] = field(default_factory=dict)
-    faults: list[TapedelayError] = field(default_factory=list)
-    spool: Path | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of ``record``: the command's if it is not 0, else that of the worst fault."""
-        if self.command_code:
-            return self.command_code
-        return max((f.exit_code for f in self.faults), default=0)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything for ``--json``."""
-        return {
-            "tape": str(self.output) if self.written else None,
-            "ops": self.ops,
-            "queues": self.queues,
-            "computes": self.computes,
-            "complete": self.complete,
-            "lost": self.lost,
-            "command_exit_code": self.command_code,
-            "exit_code": self.exit_code,
-            "faults": [f.as_dict() for f in self.faults],
-            "spool": None if self.spool is None else str(self.spool),
-        }
+__all__ = ["Recording", "collect_command", "collect_spool", "record", "record_command"]
 
 
 def record_command(
-    command: list[str], output: str | Path, asked: Asked, *, force: bool = False, keep_spool: bool = False
+    command: Sequence[str],
+    output: str | Path,
+    asked: Asked,
+    *,
+    signals: Patience,
+    force: bool = False,
+    keep_spool: bool = False,
 ) -> Recording:
     """Run a command and record it.
+
+    What goes wrong after the command has started is a fault of the recording, and the spool is then kept.
+
+    Parameters
+    ----------
+    command, output, asked, force, keep_spool
+        As on the command line.
+    signals : Patience
+        Told when there is something to lose.
 
     Raises
     ------
@@ -95,27 +58,48 @@ def record_command(
         There is no plugin, or no place for the spool.
     """
     asked.check()
-    result = Recording(_target(output, force), asked)
+    result = Recording(_target(output, asked, force), asked)
     plugin = ggml_plugin()
     with _spool(result, keep_spool) as spool:
         result.command_code = run(command, environment(os.environ, asked, spool=spool, plugin=plugin))
-        _collect(result, spool)
+        signals.collecting = True
+        try:
+            _collect(result, spool, command, signals)
+        except KeyboardInterrupt:
+            result.faults.append(_lost(result, InfrastructureError("collecting was interrupted")))
     return result
 
 
 def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force: bool = False) -> Recording:
-    """Collect a spool that was kept, or whose recorder died.
+    """Collect a spool that was kept, or whose recorder died, and judge it by what is asked for.
 
     Raises
     ------
     InputError
-        It is not there, or damaged.
+        It is not there, damaged, or a tape.
+    InfrastructureError
+        The tape cannot be written.
     """
-    from .engines.ggml.collect import collect_directory
+    from .engines.ggml.collect import collect_directory, hook_reports
 
-    result = Recording(_target(output, force), asked)
-    _write(result, collect_directory(Path(spool)))
+    asked.check()
+    result = Recording(_target(output, asked, force), asked)
+    spool = Path(spool)
+    _refuse_tape(spool)
+    evidence = Evidence(hooks=hook_reports(spool), python=(spool / engine_hook.STARTED).exists())
+    _finish(result, collect_directory(spool), evidence, judge_default=False)
     return result
+
+
+def collect_command(result: Recording, spool: Path) -> str:
+    """Return the command that collects a kept spool."""
+    words = ["tapedelay", "record"]
+    if os.path.lexists(result.output):
+        words.append("--force")
+    if result.asked.devices is not None:
+        words += ["--devices", str(result.asked.devices)]
+    words += ["-o", str(result.output), "--from-spool", str(spool)]
+    return shlex.join(words)
 
 
 @contextmanager
@@ -168,9 +152,15 @@ def record(
     ...     import xllamacpp
     ...     ...
     """
-    asked = Asked(devices, profile, sync)
+    asked = Asked(devices, profile, sync, in_python=True)
     asked.check()
-    result = Recording(_target(output, force), asked)
+    if os.path.isdir(os.environ.get("TAPEDELAY_SPOOL", "")):
+        raise UsageError(
+            "this process is already being recorded by `tapedelay record`",
+            expected="one recording per process",
+            next_step="leave `with record(...)` out, or run the program without `tapedelay record`",
+        )
+    result = Recording(_target(Path(output).absolute(), asked, force), asked)
     plugin = ggml_plugin()
     if _loaded(plugin) is not None:
         raise UsageError(
@@ -188,25 +178,76 @@ def record(
         finally:
             engine_hook.uninstall()
             _stop(plugin)
-            _collect(result, spool)
+            # the program's own error is the one that counts; it is told where the recording lies
+            error = sys.exception()
+            try:
+                _collect(result, spool)
+            except KeyboardInterrupt as interrupt:
+                error = interrupt
+                raise
+            finally:
+                if error is not None and result.spool is not None and not keep_spool:
+                    error.add_note(
+                        f"the raw recording is kept, collect it: {collect_command(result, result.spool)}"
+                    )
     if result.faults:
         raise result.faults[0]
 
 
-def _target(output: str | Path, force: bool) -> Path:
+def _target(output: str | Path, asked: Asked, force: bool) -> Path:
+    """Refuse a place that a tape could not take, before anything runs."""
     path = Path(output)
-    if path.exists() and not force:
+    where = str(output)
+    if path.name in ("", ".."):
         raise UsageError(
-            "it is there already", where=str(output), next_step="choose another name, or add --force"
+            "a folder that cannot be replaced", expected="the name of a new tape", where=where or "''"
         )
     if not path.parent.is_dir():
-        raise UsageError("its folder is not there", where=str(output), next_step="make the folder first")
+        raise UsageError("its folder is not there", where=where, next_step="make the folder first")
+    if not os.path.lexists(path):
+        return path
+    if path.exists() and not _replaceable(path):
+        raise UsageError(
+            "something that is no tape is there already",
+            expected="a new name, or a tape to replace",
+            where=where,
+            next_step="choose another name",
+        )
+    if not force:
+        word = "force=True" if asked.in_python else "--force"
+        raise UsageError("it is there already", where=where, next_step=f"choose another name, or add {word}")
     return path
+
+
+def _replaceable(path: Path) -> bool:
+    """Whether a tape of this name may take the place of what is there: a tape of that form, or nothing."""
+    if path.is_dir() is (path.suffix == ".zip"):
+        return False
+    try:
+        if path.is_dir() and not any(path.iterdir()):
+            return True
+        open_container(path)
+    except (InputError, OSError):
+        return False
+    return True
+
+
+def _refuse_tape(path: Path) -> None:
+    try:
+        open_container(path)
+    except TapedelayError:
+        return
+    raise SpoolError(
+        "this is a tape already",
+        expected="a raw recording, as --keep-spool leaves it",
+        where=str(path),
+        next_step=f"tapedelay check {shlex.quote(str(path))}",
+    )
 
 
 @contextmanager
 def _spool(result: Recording, keep: bool) -> Iterator[Path]:
-    """Make a private folder on the file system of the tape, and remove it in the end."""
+    """Make a private folder on the file system of the tape, and remove it in the end if nothing keeps it."""
     try:
         made = tempfile.mkdtemp(prefix=f".{result.output.name}.", suffix=".spool", dir=result.output.parent)
     except OSError as e:
@@ -215,13 +256,13 @@ def _spool(result: Recording, keep: bool) -> Iterator[Path]:
             where=str(result.output.parent),
             next_step="choose a folder that can be written",
         ) from e
-    spool = Path(made).absolute()
+    spool = Path(made)
     try:
-        yield spool
-    finally:
+        yield spool.absolute()
         if keep:
             result.spool = spool
-        else:
+    finally:
+        if result.spool is None:
             shutil.rmtree(spool, ignore_errors=True)
 
 
@@ -255,38 +296,56 @@ def _stop(plugin: Path) -> None:
         library.tapedelay_stop()
 
 
-def _collect(result: Recording, spool: Path) -> None:
-    """Write the tape and judge the recording; faults are noted, not raised."""
-    from .engines.ggml.collect import collect_directory, hook_reports
+def _collect(
+    result: Recording, spool: Path, command: Sequence[str] = (), signals: Patience | None = None
+) -> None:
+    """Write the tape and judge the recording; faults are noted, not raised, and keep the spool.
 
-    hooks = hook_reports(spool)
+    Raises
+    ------
+    KeyboardInterrupt
+        The spool is kept then, too.
+    """
+    kept = result.output.parent / spool.name
+    # Whatever happens from here on, nothing that was recorded is thrown away.
+    result.spool = kept if any(spool.glob("*.rec")) else None
     try:
-        if not any(spool.glob("*.rec")):
-            result.faults.append(_nothing(hooks))
-            return
-        tape = collect_directory(spool)
-        _write(result, tape)
-        unwritten = [n for n in tape.manifest.notes if n.startswith("recording stopped early")]
-        if unwritten:
-            result.faults.append(
-                InfrastructureError(
-                    unwritten[0], next_step="free space on the disk of the tape and record again"
-                )
-            )
-        elif missing := _missing(result, tape):
-            result.faults.append(_not_asked(missing, hooks))
-    except TapedelayError as e:
-        result.faults.append(
-            InfrastructureError(
-                f"the spool cannot be collected: {e.found}",
-                expected=e.expected,
-                where=e.where,
-                next_step="record again with --keep-spool and report the spool",
-            )
-        )
+        from .engines.ggml.collect import collect_directory, hook_reports
+
+        evidence = Evidence(command, hook_reports(spool), (spool / engine_hook.STARTED).exists())
+        if result.spool is None:
+            result.faults.append(nothing_recorded(result, evidence))
+        else:
+            _finish(result, collect_directory(spool), evidence, judge_default=True)
+            result.spool = None
+    except Exception as e:
+        result.faults.append(_lost(result, e))
+        if os.environ.get("TAPEDELAY_DEBUG"):
+            raise
+    if signals is not None:
+        signals.done = True
 
 
-def _write(result: Recording, tape: Tape) -> None:
+def _lost(result: Recording, error: Exception) -> InfrastructureError:
+    """Return the fault of a recording that could not become a tape, and name the command that tries again."""
+    ours = error if isinstance(error, TapedelayError) else TapedelayError(f"{type(error).__name__}: {error}")
+    spool = result.spool
+    if spool is None:
+        step = "record again"
+    elif isinstance(error, SpoolError):
+        step = f"please report it with the raw recording, {spool}"
+    else:
+        step = collect_command(result, spool)
+    return InfrastructureError(
+        f"the recording is not collected: {ours.found}",
+        expected=ours.expected,
+        where=ours.where,
+        next_step=step,
+    )
+
+
+def _finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool) -> None:
+    """Write the tape if anything was recorded, and note what keeps it from being what was asked for."""
     from ..formats.validate import validate
     from ..formats.write import write_tape
 
@@ -301,55 +360,16 @@ def _write(result: Recording, tape: Tape) -> None:
         if kind == "compute":
             name = devices[device_of[queue]]["name"]
             result.computes[name] = result.computes.get(name, 0) + 1
-    write_tape(tape, result.output)
-    result.written = True
-    broken = validate(tape)
-    if broken:
-        result.faults.append(
-            InfrastructureError(
-                f"the tape breaks {len(broken)} rules, the first: {broken[0].text()}",
-                where=str(result.output),
-                next_step="`tapedelay info --validate` lists them; please report it",
+    if result.ops:
+        write_tape(tape, result.output)
+        result.written = True
+        broken = validate(tape)
+        if broken:
+            result.faults.append(
+                InfrastructureError(
+                    f"the tape breaks {len(broken)} rules, the first: {broken[0].text()}",
+                    where=str(result.output),
+                    next_step="`tapedelay info --validate` lists them; please report it",
+                )
             )
-        )
-
-
-def _missing(result: Recording, tape: Tape) -> str:
-    """Say which device that was asked for did no work; empty if all did."""
-    kinds = {_plain(d["name"]): d["kind"] for d in tape.table("devices").to_pylist()}
-    test = [n for n, k in kinds.items() if k == "test"]
-    working = {_plain(n) for n in result.computes}
-    asked = result.asked.devices
-    if asked:
-        idle = [n for n in test if n not in working]
-        if len(test) < asked:
-            return f"only {len(test)} of {asked} test devices are there"
-        return f"no compute was recorded on {', '.join(idle)}" if idle else ""
-    real = [n for n, k in kinds.items() if k in _REAL_GPUS]
-    wanted = real if asked == 0 else real + test
-    if any(n in working for n in wanted):
-        return ""
-    return "no compute was recorded on any " + ("GPU" if asked == 0 else "GPU or test device")
-
-
-def _plain(name: str) -> str:
-    """Return a device's name without its process: any process may do the work."""
-    return re.sub(r"^p\d+\.", "", name)
-
-
-def _nothing(hooks: list[dict[str, str]]) -> CannotJudge:
-    return _not_asked("nothing was recorded: no process loaded the plugin", hooks)
-
-
-def _not_asked(found: str, hooks: list[dict[str, str]]) -> CannotJudge:
-    faults = [f"{h['package']} {h['version']}: {h['fault']}".strip() for h in hooks if h.get("fault")]
-    if faults:
-        step = f"the plugin could not be loaded into {'; '.join(faults)}"
-    elif hooks:
-        step = "give the engine's work to the device (for llama.cpp: n_gpu_layers > 0)"
-    else:
-        step = (
-            "see that the command runs xllamacpp or llama_cpp in a Python that reads PYTHONPATH (no -I, no "
-            "-E), or a program whose ggml loads GGML_BACKEND_PATH, and that it puts layers on the device"
-        )
-    return CannotJudge(found, expected="work on the device asked for", next_step=step)
+    result.faults += faults_of(result, tape, evidence, judge_default=judge_default)

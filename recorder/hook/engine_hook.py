@@ -8,6 +8,7 @@ the spool, from which ``record`` tells the user.
 # Old interpreters may run this: no syntax newer than Python 3.8.
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ENGINES", "install", "load_plugin", "uninstall"]
+__all__ = ["ENGINES", "STARTED", "install", "load_plugin", "uninstall"]
 
 ENGINES = ("xllamacpp", "llama_cpp")
 """Packages that bring a ggml along."""
+STARTED = "python-hook"
+"""An empty file in the spool: some Python installed the import hook."""
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -80,6 +83,8 @@ def install() -> None:
         return
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+    with contextlib.suppress(KeyError, OSError):
+        open(os.path.join(os.environ["TAPEDELAY_SPOOL"], STARTED), "a").close()
     for name in ENGINES:
         if name in sys.modules:
             load_plugin(sys.modules[name])

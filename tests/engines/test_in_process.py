@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tapedelay.formats.load import load_tape
-from tapedelay.recorder.demo.commands import PROGRAMS
+from tapedelay.recorder.demo.commands import PROGRAMS, tapedelay
 
 CODE = """
 import json, sys
@@ -50,3 +50,16 @@ def test_the_engine_is_recorded_and_goes_on(racy: dict[str, str], tiny_model: Pa
     tape = load_tape(tmp_path / "run.tape")
     assert tape.table("ops").num_rows == report["ops"]
     assert tape.manifest.engine["package"] == "xllamacpp"
+
+
+def test_inside_tapedelay_record_it_is_refused(
+    racy: dict[str, str], tiny_model: Path, tmp_path: Path
+) -> None:
+    inner, outer = tmp_path / "inner.tape", tmp_path / "outer.tape"
+    code = CODE.replace("import llama_prompt\n", "import llama_prompt, xllamacpp\n")
+    program = [sys.executable, "-c", code, str(PROGRAMS), str(tiny_model), str(inner)]
+    done = tapedelay("record", "-o", outer, "--", *program, environment=racy)
+    assert done.code == 1
+    assert "UsageError: this process is already being recorded by `tapedelay record`" in done.err
+    assert not inner.exists()
+    assert not outer.exists()

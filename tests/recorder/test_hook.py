@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tapedelay.recorder.hook import SITE
+from tapedelay.recorder.hook.engine_hook import STARTED
 
 ENGINE = """
 __version__ = "9.9"
@@ -53,6 +54,14 @@ def test_the_engine_is_imported_as_ever_and_the_failure_is_said_once(program: Pa
     reports = list(tmp_path.glob("hook-*.json"))
     assert len(reports) == 1
     assert '"version": "9.9"' in reports[0].read_text()
+
+
+def test_a_python_that_has_the_hook_says_so_in_the_spool(tmp_path: Path) -> None:
+    run("pass", TAPEDELAY_PLUGIN="/nowhere/plugin.so", TAPEDELAY_SPOOL=str(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == [STARTED]
+    assert (tmp_path / STARTED).read_bytes() == b""
+    done = run("pass", TAPEDELAY_PLUGIN="/nowhere/plugin.so", TAPEDELAY_SPOOL=str(tmp_path / "gone"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nothing_happens_without_a_recording(program: Path) -> None:

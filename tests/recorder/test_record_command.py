@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,8 @@ def test_a_command_without_an_engine_cannot_be_judged(cli: Any, tmp_path: Path) 
     assert done.returncode == 4
     assert done.stdout == "hello\n"
     assert "ERROR: nothing was recorded" in done.stderr
-    assert "n_gpu_layers" in done.stderr or "PYTHONPATH" in done.stderr
+    assert "no tape was written" in done.stderr
+    assert "Python ran without importing xllamacpp or llama_cpp" in done.stderr
     assert leftovers(tmp_path) == []
 
 
@@ -98,7 +101,7 @@ def test_work_on_the_cpu_only_is_no_recording_of_the_device(cli: Any, engine: An
     for words, says in (
         (["--devices", "1"], "no compute was recorded on TAPE0"),
         ([], "on any GPU or test device"),
-        (["--devices", "0"], "on any GPU"),
+        (["--devices", "0"], "no GPU backend was found (expected one, as --devices 0 asks for)"),
         (["--devices", "2"], "only 1 of 2 test devices"),
     ):
         done = cli("record", "-o", "run.tape", "--force", *words, *python(copy_spool(spool)))
@@ -152,6 +155,7 @@ def test_a_damaged_spool_is_said(cli: Any, engine: Any) -> None:
     done = cli("record", "-o", "run.tape", *python(copy_spool(spool)))
     assert done.returncode == 5
     assert "foreign file" in done.stderr
+    assert "report it with the raw recording, .run.tape." in done.stderr
 
 
 def test_a_command_that_was_killed_is_collected_all_the_same(cli: Any, engine: Any, tmp_path: Path) -> None:
@@ -172,7 +176,15 @@ def test_a_command_that_was_killed_is_collected_all_the_same(cli: Any, engine: A
         (["-o", "run.tape", "--", "no-such-command-here"], "cannot run 'no-such-command-here'"),
         (["-o", "run.tape", "--", "/"], "cannot run '/'"),
         (["-o", "missing/run.tape", "--", "true"], "folder is not there"),
-        (["-o", "plugin.so", "--", "true"], "there already"),
+        (["-o", "plugin.so", "--", "true"], "no tape is there already"),
+        (["-o", "--", "touch", "ran"], "the name of the tape is '--'"),
+        (["-o", "-x", "--", "touch", "ran"], "the name of the tape is '-x'"),
+        (["-o", "run.tape", "--Devices", "1", "--", "touch", "ran"], "No such option"),
+        (["-o", "run.tape", "--", "--devices", "1", "touch", "ran"], "the command is '--devices'"),
+        (["-o", ".", "--force", "--", "touch", "ran"], "cannot be replaced"),
+        (["-o", "..", "--force", "--", "touch", "ran"], "cannot be replaced"),
+        (["-o", "plugin.so", "--force", "--", "touch", "ran"], "no tape is there already"),
+        (["-o", "run.tape", "--json-file", "missing/x.json", "--", "touch", "ran"], "--json-file"),
         (["-o", "run.tape", "--devices", "99", "--", "true"], "--devices"),
         (["-o", "run.tape", "--profile", "nvidia", "--", "true"], "--profile"),
         (["-o", "run.tape", "--from-spool", "spool", "--", "true"], "--from-spool"),
@@ -185,6 +197,49 @@ def test_wrong_use(cli: Any, tmp_path: Path, words: list[str], says: str) -> Non
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["notes", "notes.zip", "folder.zip", "single.tape", "foreign.zip"])
+def test_what_is_no_tape_is_not_replaced_and_this_is_said_before_the_run(
+    cli: Any, engine: Any, tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / name
+    if name == "notes.zip":
+        place.write_text("mine")
+    elif name == "foreign.zip":
+        with zipfile.ZipFile(place, "w") as z:
+            z.writestr("mine.txt", "mine")
+    elif name == "single.tape":  # a tape, but in one file, where a folder is asked for
+        e = engine()
+        spool = computing(e, e.queues[0])
+        assert cli("record", "-o", "a.tape.zip", "--devices", "1", *python(copy_spool(spool))).returncode == 0
+        (tmp_path / "a.tape.zip").rename(place)
+    else:
+        place.mkdir()
+        (place / "mine.txt").write_text("mine")
+    before = leftovers(tmp_path)
+    done = cli("record", "-o", name, "--force", "--", "touch", "ran")
+    assert done.returncode == 2
+    assert "no tape is there already" in done.stderr
+    assert leftovers(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["run.tape", "run.tape.zip"])
+def test_a_tape_is_replaced_with_force_only(cli: Any, engine: Any, tmp_path: Path, name: str) -> None:
+    e = engine()
+    words = ["--devices", "1", *python(copy_spool(computing(e, e.queues[0])))]
+    assert cli("record", "-o", name, *words).returncode == 0
+    refused = cli("record", "-o", name, *words)
+    assert refused.returncode == 2
+    assert "add --force" in refused.stderr
+    assert cli("record", "-o", name, "--force", *words).returncode == 0
+    assert leftovers(tmp_path) == [name]
+
+
+def test_the_usage_line_shows_where_the_command_goes(cli: Any) -> None:
+    shown = cli("record", "--help").stdout
+    assert "tapedelay record [OPTIONS] -- COMMAND...\n" in shown
+    assert "the last line" in shown
 
 
 def test_no_plugin_is_said_before_anything_runs(cli: Any, tmp_path: Path) -> None:
@@ -205,6 +260,100 @@ def test_json_is_one_line_after_the_commands_output(cli: Any, engine: Any) -> No
     assert (said["tape"], said["ops"], said["exit_code"], said["faults"]) == ("run.tape", 1, 0, [])
 
 
+def test_json_can_go_to_a_file(cli: Any, engine: Any, tmp_path: Path) -> None:
+    e = engine()
+    spool = computing(e, e.queues[0])
+    done = cli(
+        "record", "-o", "run.tape", "--json-file", "said.json", *python(copy_spool(spool) + "print(1)")
+    )
+    assert done.stdout == "1\n"
+    assert json.loads((tmp_path / "said.json").read_text())["ops"] == 1
+    assert "next: tapedelay check run.tape" in done.stderr
+
+
+# --- hints follow what happened ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "ended"),
+    [
+        ((sys.executable, "nope.py"), "2"),
+        (("false",), "1"),
+        (("sh", "-c", "kill -9 $$"), "137 (SIGKILL)"),
+        ((sys.executable, "-c", "import os; os.kill(os.getpid(), 2)"), "130 (SIGINT)"),
+    ],
+)
+def test_a_command_that_fails_before_the_engine_gets_one_line(
+    cli: Any, tmp_path: Path, command: tuple[str, ...], ended: str
+) -> None:
+    done = cli("record", "-o", "run.tape", "--", *command)
+    assert done.returncode == int(ended.split()[0])
+    ours = [n for n in done.stderr.splitlines() if n.startswith(("tapedelay:", "  next", "next"))]
+    assert ours == [
+        f"tapedelay: ERROR: the command ended with {ended} before it used the engine; no tape was written"
+    ]
+    assert leftovers(tmp_path) == []
+
+
+def test_a_command_that_fails_after_the_plugin_was_loaded_gets_one_line_too(
+    cli: Any, engine: Any, tmp_path: Path
+) -> None:
+    e = engine()
+    spool = e.w.write().parent  # the engine came up, and found no model
+    fails = python(copy_spool(spool) + "raise SystemExit(1)")
+    for words in ([], ["--devices", "1"], ["--devices", "0"]):
+        done = cli("record", "-o", "run.tape", *words, *fails)
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "tapedelay: ERROR: the command ended with 1 before it used the engine; no tape was written"
+        ]
+    assert leftovers(tmp_path) == []
+
+
+def test_a_command_that_fails_after_its_work_is_recorded(cli: Any, engine: Any) -> None:
+    e = engine()
+    spool = computing(e, e.queues[0])
+    done = cli(
+        "record", "-o", "run.tape", "--devices", "1", *python(copy_spool(spool) + "raise SystemExit(3)")
+    )
+    assert done.returncode == 3
+    assert "ERROR" not in done.stderr
+    assert "tapedelay: the command ended with 3\n" in done.stderr
+    assert done.stderr.splitlines()[-1] == "next: tapedelay check run.tape"
+
+
+def test_no_tape_without_an_op_and_an_older_one_stays(cli: Any, engine: Any, tmp_path: Path) -> None:
+    e = engine()
+    assert cli("record", "-o", "run.tape", *python(copy_spool(computing(e, e.queues[0])))).returncode == 0
+    empty = engine()
+    for path in (e.w.rec, e.w.definitions):
+        path.unlink()
+    spool = empty.w.write().parent
+    done = cli("record", "-o", "run.tape", "--force", *python(copy_spool(spool)))
+    assert done.returncode == 4
+    assert "no tape was written, run.tape is the older one" in done.stderr
+    assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
+    assert cli("record", "-o", "x.tape", "--from-spool", str(spool)).returncode == 4
+    assert leftovers(tmp_path) == ["run.tape"]
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_a_python_without_the_import_hook_is_named(cli: Any, option: str) -> None:
+    words = ("--", sys.executable, "-W", "ignore", option, "-c", "pass")
+    done = cli("record", "-o", "run.tape", *words)
+    assert done.returncode == 4
+    assert f"Python with {option} does not load the import hook" in done.stderr
+    assert f"run it without {option}" in done.stderr
+    inside = cli("record", "-o", "run.tape", "--", "sh", "-c", 'exec "$@"', *words)
+    assert inside.returncode == 4
+    assert "(-I, -E and -S keep it from the import hook)" in inside.stderr
+
+
+def test_a_safe_path_does_not_keep_python_from_the_import_hook(cli: Any) -> None:
+    done = cli("record", "-o", "run.tape", *python("pass"), PYTHONSAFEPATH="1")
+    assert "Python ran without importing" in done.stderr
+
+
 # --- spools -----------------------------------------------------------------------------------------------
 
 
@@ -214,10 +363,63 @@ def test_a_kept_spool_is_private_and_collects_to_the_same_tape(cli: Any, engine:
     assert cli("record", "-o", "run.tape", "--keep-spool", *python(copy_spool(spool))).returncode == 0
     kept = next(tmp_path.glob(".run.tape.*.spool"))
     assert kept.stat().st_mode & 0o777 == 0o700
+    assert "not a tape yet" in (refused := cli("check", str(kept))).stderr
+    assert f"tapedelay record -o run.tape --from-spool {kept}" in refused.stderr
     assert cli("record", "-o", "again.tape", "--from-spool", str(kept)).returncode == 0
     for name in ("ops", "accesses", "buffers"):
         assert load_tape(tmp_path / "again.tape").table(name) == load_tape(tmp_path / "run.tape").table(name)
     assert cli("record", "-o", "x.tape", "--from-spool", "nowhere").returncode == 3
+    for tape in ("run.tape", "again.tape"):
+        done = cli("record", "-o", "x.tape", "--from-spool", tape)
+        assert done.returncode == 3
+        assert "this is a tape already" in done.stderr
+        assert f"next: tapedelay check {tape}" in done.stderr
+
+
+def last_command(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the words of the last command that is suggested."""
+    named = [n.strip() for n in done.stderr.splitlines() if n.strip().startswith("next: tapedelay ")]
+    return shlex.split(named[-1].removeprefix("next: tapedelay "))
+
+
+def test_the_command_that_collects_a_kept_spool_is_named(cli: Any, engine: Any, tmp_path: Path) -> None:
+    e = engine()
+    words = ["--devices", "1", "--keep-spool", *python(copy_spool(computing(e, e.queues[0])))]
+    done = cli("record", "-o", "a run.tape", *words)
+    assert done.returncode == 0
+    (again,) = [last_command(done)]
+    assert again[:6] == ["record", "--force", "--devices", "1", "-o", "a run.tape"]
+    assert cli(*again).returncode == 0
+
+
+def test_a_recording_that_cannot_be_written_is_kept(cli: Any, engine: Any, tmp_path: Path) -> None:
+    e = engine()
+    spool = computing(e, e.queues[0])
+    spoil = "os.mkdir('run.tape'); open('run.tape/mine', 'w').close()"  # in the way, but not at the start
+    done = cli("record", "-o", "run.tape", *python(copy_spool(spool) + spoil))
+    assert done.returncode == 5
+    assert "the recording is not collected" in done.stderr
+    assert (tmp_path / "run.tape" / "mine").exists()
+    again = last_command(done)
+    assert again[:-1] == ["record", "--force", "-o", "run.tape", "--from-spool"]
+    (tmp_path / "run.tape").rename(tmp_path / "other")
+    assert cli(*again).returncode == 0
+    assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
+
+
+def test_a_kept_spool_is_judged_like_a_run(cli: Any, engine: Any) -> None:
+    e = engine()
+    spool = str(computing(e, e.cpu_queue))
+    collect = ("record", "--force", "-o", "run.tape", "--from-spool", spool)
+    assert cli(*collect).returncode == 0  # nothing was asked for
+    asked = cli(*collect, "--devices", "1")
+    assert asked.returncode == 4
+    assert "no compute was recorded on TAPE0" in asked.stderr
+    e.w.head["flags"] = 2
+    e.w.write()
+    stopped = cli(*collect)
+    assert stopped.returncode == 5
+    assert "stopped early" in stopped.stderr
 
 
 def test_what_the_command_gets(tmp_path: Path) -> None:
@@ -232,6 +434,18 @@ def test_what_the_command_gets(tmp_path: Path) -> None:
     auto = environment({}, Asked(sync=True), spool=tmp_path, plugin=Path("/p.so"))
     assert "TAPEDELAY_DEVICES" not in auto
     assert auto["TAPEDELAY_SYNC"] == "1"
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tapedelay", "record", "-o", "--", "true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the name of the tape is '--'")
 
 
 def test_profiles_of_test_devices_only() -> None:
@@ -319,6 +533,43 @@ def test_ctrl_c_reaches_the_command_once(tmp_path: Path, engine: Any) -> None:
             process.kill()
         os.close(master)
         os.close(slave)
+    assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "times", "collected"),
+    [(signal.SIGINT, 1, True), (signal.SIGINT, 6, False), (signal.SIGTERM, 3, False)],
+)
+def test_signals_while_it_collects_cost_nothing(
+    cli: Any, engine: Any, tmp_path: Path, number: int, times: int, collected: bool
+) -> None:
+    e = engine()
+    spool = computing(e, e.queues[0])
+    # a process that outlives the command, waits for its end, and signals `record`
+    code = copy_spool(spool) + (
+        "import signal, sys, time\n"
+        "record, command = os.getppid(), os.getpid()\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    for fd in range(3): os.dup2(os.open(os.devnull, os.O_RDWR), fd)\n"
+        "    while os.path.exists(f'/proc/{command}'): time.sleep(0.001)\n"
+        "    time.sleep(0.03)\n"
+        f"    for _ in range({times}):\n"
+        f"        os.kill(record, {int(number)}); time.sleep(0.02)\n"
+        "os._exit(0)\n"
+    )
+    done = cli("record", "-o", "run.tape", *python(code))
+    if collected:
+        assert done.returncode == 0, done.stderr
+        assert "Ctrl-C again leaves it uncollected" in done.stderr
+        assert leftovers(tmp_path) == ["run.tape"]
+        return
+    assert done.returncode in (5, -number)  # the last one may come when everything has been said
+    assert "the recording is not collected: collecting was interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = last_command(done)
+    assert again[:-1] == ["record", "-o", "run.tape", "--from-spool"]
+    assert cli(*again).returncode == 0
     assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
 
 

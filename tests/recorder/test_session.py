@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 from tapedelay.formats.errors import CannotJudge, InfrastructureError, UsageError
 from tapedelay.formats.load import load_tape
 from tapedelay.recorder import record
+from tapedelay.recorder.launch import Asked
+from tapedelay.recorder.session import collect_spool
 
 
 def surroundings() -> Any:
@@ -76,11 +80,17 @@ def test_the_programs_own_error_is_the_one_that_counts(tmp_path: Path, engine: A
 def test_wrong_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="folder"), record(tmp_path / "missing" / "run.tape"):
         pass
-    with pytest.raises(UsageError, match="there already"), record(tmp_path / "plugin.so"):
+    with pytest.raises(UsageError, match="no tape is there already"), record(tmp_path / "plugin.so"):
         pass
-    with pytest.raises(UsageError, match="profile"), record(tmp_path / "run.tape", profile="strict"):
+    with (
+        pytest.raises(UsageError, match=r"^profile=: profile 'strict'"),
+        record(tmp_path / "run.tape", profile="strict"),
+    ):
         pass
-    with pytest.raises(UsageError, match="16 test devices"), record(tmp_path / "run.tape", devices=16):
+    with (
+        pytest.raises(UsageError, match=r"^devices=: 16 test devices"),
+        record(tmp_path / "run.tape", devices=16),
+    ):
         pass
     monkeypatch.setenv("TAPEDELAY_PLUGIN", str(tmp_path / "gone.so"))
     with pytest.raises(InfrastructureError, match="plugin is not there"), record(tmp_path / "run.tape"):
@@ -93,3 +103,64 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         pytest.skip("needs /proc")
     with pytest.raises(InfrastructureError, match="no spool can be written"), record("/proc/run.tape"):
         pass
+
+
+def test_messages_speak_python(tmp_path: Path, engine: Any) -> None:
+    e = engine()
+    with record(tmp_path / "run.tape", devices=1):
+        write(e, e.queues[0])
+    with pytest.raises(UsageError, match="add force=True"), record(tmp_path / "run.tape"):
+        pass
+    e = engine()
+    with (
+        pytest.raises(CannotJudge, match=r"(?s)as devices=0 asks for.*leave devices=0 out"),
+        record(tmp_path / "run.tape", devices=0, force=True),
+    ):
+        write(e, e.cpu_queue)
+
+
+def test_a_recording_inside_a_recording_is_refused(tmp_path: Path) -> None:
+    def outer() -> None:
+        with record(tmp_path / "run.tape"), record(tmp_path / "inner.tape"):
+            pass
+
+    with pytest.raises(UsageError, match="already being recorded by `tapedelay record`"):
+        outer()
+    assert not (tmp_path / "inner.tape").exists()
+
+
+def test_a_relative_name_stands_for_the_folder_at_the_start(
+    tmp_path: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = engine()
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with record("run.tape", devices=1):
+        write(e, e.queues[0])
+        os.chdir("deeper")
+    assert (tmp_path / "run.tape").is_dir()
+
+
+def test_a_recording_that_cannot_be_written_is_kept(tmp_path: Path, engine: Any) -> None:
+    recordings = []
+
+    def spoiled(name: str, error: Exception | None = None) -> None:
+        e = engine()
+        with record(tmp_path / name, devices=1) as r:
+            recordings.append(r)
+            write(e, e.queues[0])
+            (tmp_path / name).write_text("mine")
+            if error is not None:
+                raise error
+
+    command = r"tapedelay record --force --devices 1 -o \S+ --from-spool \S+"
+    with pytest.raises(InfrastructureError, match=command):
+        spoiled("run.tape")
+    (tmp_path / "run.tape").unlink()
+    assert collect_spool(recordings[0].spool, tmp_path / "run.tape", Asked(1)).exit_code == 0
+    error = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        spoiled("b.tape", error)
+    assert re.search(command, error.__notes__[0])
+    for spool in tmp_path.glob(".*.spool"):
+        shutil.rmtree(spool)
