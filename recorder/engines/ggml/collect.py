@@ -19,7 +19,7 @@ from ....formats.profiles import BUILTIN
 from ....formats.tape import Manifest, Tape
 from .places import Naming
 from .process import ProcessCollector
-from .rows import OpRows
+from .rows import AccessSets, OpRows
 from .spool import Spool, read_spools
 
 __all__ = ["collect", "collect_directory", "hook_reports"]
@@ -88,6 +88,7 @@ class _Collector:
         self.builder = TapeBuilder()
         self.naming = Naming()
         self.rows = OpRows()
+        self.sets = AccessSets()
         self.origin_ns = min(
             (int(s.records["issue_ns"][0]) + _shift(s) for s in spools if len(s.records)), default=0
         )
@@ -101,6 +102,7 @@ class _Collector:
                 at,
                 _shift(s) - self.origin_ns,
                 rows=self.rows,
+                sets=self.sets,
                 builder=self.builder,
                 naming=self.naming,
             )
@@ -113,7 +115,7 @@ class _Collector:
             d.link_buffers()
         built = self.builder.build()
         tables = {n: built.table(n) for n in built.present}
-        tables["ops"] = ops
+        tables |= {"ops": ops, "accesses": self.sets.finish()}
         return Tape(self._manifest(done), tables)
 
     def _positions(self) -> list[list[int]]:

@@ -14,7 +14,7 @@ from ....formats.tape import Coverage, Process
 from .accesses import Touch, thin, touches
 from .inputs import Filling, Moment, infer
 from .places import Naming, Places
-from .rows import AFTER, BEFORE, SELF, OpRows
+from .rows import AFTER, BEFORE, SELF, AccessRow, AccessSets, OpRows
 from .serial import Call, handovers
 from .spool import NO_QUEUE, NONE, BufferFlag, Flag, Kind, Spool
 
@@ -76,7 +76,7 @@ class ProcessCollector:
         The place of each record in the issue order of all processes.
     shift_ns : int
         Added to the process's times gives times since the tape's origin.
-    rows, builder, naming
+    rows, sets, builder, naming
         Where rows, tables and names go.
     """
 
@@ -88,6 +88,7 @@ class ProcessCollector:
         shift_ns: int,
         *,
         rows: OpRows,
+        sets: AccessSets,
         builder: TapeBuilder,
         naming: Naming,
     ) -> None:
@@ -96,6 +97,7 @@ class ProcessCollector:
         self.positions = positions
         self.shift_ns = shift_ns
         self.rows = rows
+        self.sets = sets
         self.builder = builder
         self.naming = naming
         self.places = Places(spool, builder, naming, process)
@@ -142,8 +144,12 @@ class ProcessCollector:
         runs = r[r["kind"] == Kind.EXEC]
         times = zip(runs["issue_ns"].tolist(), runs["end_ns"].tolist(), strict=True)
         self._runs = dict(zip(runs["a"].tolist(), times, strict=True))
-        for position, slot, row in zip(self.positions, self.spool.slots.tolist(), r.tolist(), strict=True):
-            self._take(_Record(position, slot, *row[:12]))
+        kept = np.flatnonzero(np.isin(r["kind"], _TAKEN))
+        columns = (r[n][kept].tolist() for n in _Record._fields[2:])
+        slots = self.spool.slots[kept].tolist()
+        positions = np.array(self.positions, np.int64)[kept].tolist()
+        for record in map(_Record, positions, slots, *columns):
+            self._take(record)
         self._close_metas()
         self._resolve()
         self._add_handovers()
@@ -153,8 +159,8 @@ class ProcessCollector:
 
     def _take(self, r: _Record) -> None:
         handler = _HANDLERS.get(r.kind)
-        if handler is None:
-            if r.kind == Kind.QUEUE_INIT and self._several:
+        if handler is None:  # a queue was made
+            if self._several:
                 self._called(r, None)
             return
         if not r.is_child:  # the thread's meta call has returned
@@ -175,7 +181,7 @@ class ProcessCollector:
         }
         if not handler(self, r, values):  # nothing that orders or touches anything
             return
-        op = self.rows.add(r.position, SELF, **values)
+        op = self.rows.add_values(r.position, SELF, values)
         self._count(values)
         self._complete(r, values)
         if group is not None:
@@ -360,20 +366,20 @@ class ProcessCollector:
             every = touches(self.spool, graph)
             written = next((t.name for t in every if t.mode != "read" and t.name), "")
             rows = self._access_rows(thin(every), "inferred" if failed else None)
-            found = self.builder.access_set(rows), written
+            found = self.sets.add(rows), written
             self._graphs[graph, failed] = found
         return found
 
-    def _access_rows(self, rows: Sequence[Touch], origin: str | None = None) -> list[dict[str, Any]]:
+    def _access_rows(self, rows: Sequence[Touch], origin: str | None = None) -> list[AccessRow]:
         return [
-            {
-                "buffer": None if t.buffer is None else self.places.buffers[t.buffer],
-                "offset": t.offset,
-                "bytes": t.bytes,
-                "mode": t.mode,
-                "origin": origin or ("inferred" if t.wide else "observed"),
-                "name": t.name,
-            }
+            (
+                None if t.buffer is None else self.places.buffers[t.buffer],
+                t.offset,
+                t.bytes,
+                t.mode,
+                origin or ("inferred" if t.wide else "observed"),
+                t.name,
+            )
             for t in rows
         ]
 
@@ -398,7 +404,7 @@ class ProcessCollector:
                 for buffer, at, mode in ((src, src_at, "read"), (dst, dst_at, "write"))
                 if size and (source or mode == "write")
             ]
-            found = self.builder.access_set(self._access_rows(rows))
+            found = self.sets.add(self._access_rows(rows))
             self._pair_sets[key] = found
         return found
 
@@ -484,7 +490,7 @@ class ProcessCollector:
             name="inputs",
             queue=host,
             issuer=host,
-            access_set=self.builder.access_set(self._access_rows(filling.writes, "inferred")),
+            access_set=self.sets.add(self._access_rows(filling.writes, "inferred")),
             origin="inferred",
         )
 
@@ -573,3 +579,4 @@ _HANDLERS: dict[int, _Handler] = {
     Kind.SPLIT_COPY_WAIT: ProcessCollector._on_split_copy_wait,
 }
 """What a record becomes; kinds that are not here have no row of their own."""
+_TAKEN = (*_HANDLERS, Kind.QUEUE_INIT)

@@ -1,7 +1,8 @@
-"""Ops in the making: added in any order, numbered at the end."""
+"""The two long tables in the making: ops, added in any order and numbered at the end, and access sets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from ....formats.schema import SCHEMAS
 
-__all__ = ["AFTER", "BEFORE", "SELF", "OpRows"]
+__all__ = ["AFTER", "BEFORE", "SELF", "AccessRow", "AccessSets", "OpRows"]
 
 BEFORE, SELF, AFTER = 1, 2, 3
 """Where an op stands relative to the record at its position: some ops are put between records."""
@@ -21,6 +22,10 @@ _COLUMNS = (
 _AT = {name: i for i, name in enumerate(_COLUMNS)}
 _ORIGIN = _AT["origin"]
 _REFERENCES = ("parent", "sync_of")
+
+AccessRow = tuple[int | None, int, int, str, str, str | None]
+"""Buffer, offset, bytes, mode, origin, name."""
+_ACCESS_COLUMNS = ("buffer", "offset", "bytes", "mode", "origin", "name")
 
 
 class OpRows:
@@ -36,6 +41,10 @@ class OpRows:
 
     def add(self, position: int, place: int, **values: Any) -> int:
         """Add an op at (before, at, after) the record at `position` and return its provisional id."""
+        return self.add_values(position, place, values)
+
+    def add_values(self, position: int, place: int, values: dict[str, Any]) -> int:
+        """As `add`, without a copy of the values."""
         self._rows.append(tuple(map(values.get, _COLUMNS)))
         self._keys.append(position * 4 + place)
         return len(self._rows) - 1
@@ -77,8 +86,41 @@ class OpRows:
                 values = tuple(None if v is None else int(self.numbered[v]) for v in values)
             elif at == _ORIGIN:
                 values = tuple(v or "observed" for v in values)
-            if pa.types.is_dictionary(f.type):
-                arrays.append(pa.array(values, pa.string()).take(take).dictionary_encode().cast(f.type))
-            else:
-                arrays.append(pa.array(values, f.type).take(take))
+            arrays.append(_array(values, f.type, take))
         return pa.Table.from_arrays(arrays, schema=SCHEMAS["ops"])
+
+
+class AccessSets:
+    """Rows of the ``accesses`` table; equal sets have one id."""
+
+    def __init__(self) -> None:
+        self._sets: dict[tuple[AccessRow, ...], int] = {}
+
+    def add(self, rows: Iterable[AccessRow]) -> int:
+        """Return the id of the set with exactly these accesses, in this order (0 for none)."""
+        key = tuple(rows)
+        return self._sets.setdefault(key, len(self._sets) + 1) if key else 0
+
+    def finish(self) -> pa.Table:
+        """Return the table."""
+        rows = [row for key in self._sets for row in key]
+        columns: dict[str, Any] = {n: [row[i] for row in rows] for i, n in enumerate(_ACCESS_COLUMNS)}
+        columns["set"] = [i for key, i in self._sets.items() for _ in key]
+        columns["seq"] = [seq for key in self._sets for seq in range(len(key))]
+        arrays = []
+        for f in SCHEMAS["accesses"]:
+            values = columns.get(f.name)
+            if values is not None:
+                arrays.append(_array(values, f.type))
+            elif f.nullable:
+                arrays.append(pa.nulls(len(rows), f.type))
+            else:  # nothing recorded here grows
+                arrays.append(pa.array(np.zeros(len(rows), np.int64), f.type))
+        return pa.Table.from_arrays(arrays, schema=SCHEMAS["accesses"])
+
+
+def _array(values: Any, kind: pa.DataType, take: Any = None) -> Any:
+    plain = pa.array(values, pa.string() if pa.types.is_dictionary(kind) else kind)
+    if take is not None:
+        plain = plain.take(take)
+    return plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain
