@@ -1,5 +1,5 @@
 // The spool: what an engine process writes. Shared by the plugin (writer) and described for the collector
-// (recorder/engines/ggml/spool.py) by the static asserts below; a test compares the two.
+// (recorder/engines/ggml/layout.py) by the static asserts below; a test compares the two.
 //
 // One directory, given by TAPEDELAY_SPOOL. Each process writes two files (STEM = "<pid>-<start_ns>"):
 //   STEM.rec   64-byte header, then 64-byte records in preallocated, memory-mapped segments

@@ -1,0 +1,301 @@
+"""What one process wrote, and its definitions: devices, queues, buffers, events, names, access sets."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....formats.errors import InfrastructureError, SpoolError
+from .layout import ACCESS, MODES, NONE, Def, EventFlag, Kind
+
+__all__ = ["INT64_MAX", "BufferDef", "DeviceDef", "QueueDef", "Spool", "damaged", "int64", "read_definitions"]
+
+INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class DeviceDef:
+    """A device as the engine registered it."""
+
+    type: int
+    is_test: bool
+    caps: int
+    name: str
+    description: str
+    reg: str
+    profile: str
+
+
+@dataclass(frozen=True)
+class QueueDef:
+    """A backend object."""
+
+    device: int
+    is_async: bool
+    name: str
+
+
+@dataclass(frozen=True)
+class BufferDef:
+    """One allocation."""
+
+    device: int
+    flags: int
+    bytes: int
+    base: int
+    type_name: str
+
+
+@dataclass
+class Spool:
+    """What one process wrote.
+
+    Attributes
+    ----------
+    records : numpy.ndarray
+        Committed records in issue order (issue time, then slot).
+    slots : numpy.ndarray
+        Slot number of each record.
+    lost : int
+        Records that the writer dropped or that are unreadable.
+    ended, failed : bool
+        Ended cleanly; stopped early (disk, limits).
+    torn : bool
+        The last definition was cut short.
+    events : list of int
+        Device of each event.
+    late_events : set of int
+        Those that existed before the recorder came.
+    """
+
+    records: npt.NDArray[Any]
+    slots: npt.NDArray[np.int64]
+    mono_ns: int
+    wall_ns: int
+    lost: int
+    ended: bool
+    failed: bool
+    torn: bool = False
+    api_version: int = 0
+    engine: str = ""
+    build: str = ""
+    plugin_version: int = 0
+    threads: int = 0
+    devices: list[DeviceDef] = field(default_factory=list)
+    queues: list[QueueDef] = field(default_factory=list)
+    buffers: list[BufferDef] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    late_events: set[int] = field(default_factory=set)
+    names: list[str] = field(default_factory=list)
+    sets: list[npt.NDArray[Any]] = field(default_factory=list)
+    switches: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that happened is here."""
+        return self.ended and not self.failed and not self.torn and self.lost == 0
+
+    def host_threads(self) -> list[bool]:
+        """Return which threads called the engine; the others are workers of the plugin."""
+        calls = self.records["thread"][self.records["kind"] != Kind.EXEC]
+        used = np.zeros(self.threads, bool)
+        used[calls] = True
+        return [bool(u) for u in used]
+
+
+def damaged(found: str, expected: str, where: str) -> SpoolError:
+    """Return the error for bytes that no writer can have left."""
+    return SpoolError(found, expected=expected, where=where, next_step="record again; this spool is damaged")
+
+
+def int64(value: int, what: str, where: str) -> int:
+    """Return a number that a tape can hold.
+
+    Raises
+    ------
+    SpoolError
+        It is too large.
+    """
+    if value > INT64_MAX:
+        raise damaged(f"{what} is {value}", "a number below 2^63", where)
+    return value
+
+
+class _Payload:
+    """A cursor over one frame that never reads past its end."""
+
+    def __init__(self, data: memoryview, where: str) -> None:
+        self.data = data
+        self.at = 0
+        self.where = where
+
+    def take(self, n: int) -> memoryview:
+        if n > len(self.data) - self.at:
+            raise damaged(
+                f"a field of {n} bytes in a frame with {len(self.data) - self.at} left", "no more", self.where
+            )
+        got = self.data[self.at : self.at + n]
+        self.at += n
+        return got
+
+    def u32(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def u64(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def text(self) -> str:
+        return bytes(self.take(self.u32())).decode("utf-8", "replace")
+
+    def next_id(self, have: int, what: str) -> None:
+        got = self.u32()
+        if got != have:
+            raise damaged(f"{what} id {got}", f"{have}: ids count up from 0", self.where)
+
+    def end(self) -> None:
+        if self.at != len(self.data):
+            raise damaged(f"{len(self.data) - self.at} bytes too many in a frame", "none", self.where)
+
+
+def read_definitions(path: Path, spool: Spool) -> None:
+    """Read ``STEM.def`` into `spool`.
+
+    Raises
+    ------
+    SpoolError
+        A frame is damaged, or says what cannot be.
+    """
+    where = path.name
+    try:
+        data = memoryview(path.read_bytes())
+    except FileNotFoundError:
+        data = memoryview(b"")
+        spool.torn = True
+    except OSError as e:
+        raise InfrastructureError(
+            e.strerror or "cannot be read", expected="a spool file that can be read", where=where
+        ) from e
+    at = 0
+    while at < len(data):
+        if len(data) - at < 12:
+            spool.torn = True
+            break
+        n, crc, kind = struct.unpack_from("<III", data, at)
+        if n > len(data) - at - 12:
+            spool.torn = True
+            break
+        frame = data[at + 8 : at + 12 + n]
+        if zlib.crc32(frame) != crc:
+            raise damaged(f"checksum of the frame at byte {at} does not match", f"{crc:#010x}", where)
+        reader = _READERS.get(kind)
+        if reader is None:
+            raise damaged(f"frame type {kind}", "a known one", f"{where}: byte {at}")
+        payload = _Payload(frame[4:], f"{where}: byte {at}")
+        reader(payload, spool)
+        payload.end()
+        at += 12 + n
+    if spool.torn and spool.ended:
+        raise damaged("definitions are cut short, yet the recording ended cleanly", "whole frames", where)
+
+
+def _process(p: _Payload, s: Spool) -> None:
+    s.api_version, s.engine, s.build, s.plugin_version = p.u32(), p.text(), p.text(), p.u32()
+
+
+def _thread(p: _Payload, s: Spool) -> None:
+    p.next_id(s.threads, "thread")
+    s.threads += 1
+
+
+def _device(p: _Payload, s: Spool) -> None:
+    p.next_id(len(s.devices), "device")
+    kind, is_test, caps = p.u32(), p.u32(), p.u32()
+    s.devices.append(DeviceDef(kind, bool(is_test), caps, p.text(), p.text(), p.text(), p.text()))
+
+
+def _queue(p: _Payload, s: Spool) -> None:
+    p.next_id(len(s.queues), "queue")
+    s.queues.append(QueueDef(p.u32(), bool(p.u32()), p.text()))
+    _known(s.queues[-1].device, len(s.devices), "device", p.where)
+
+
+def _buffer(p: _Payload, s: Spool) -> None:
+    index = p.u32()
+    _known(index, len(s.buffers) + 1, "buffer", p.where)
+    device, flags, size, base = p.u32(), p.u32(), p.u64(), p.u64()
+    _known(device, len(s.devices), "device", p.where, optional=True)
+    # An id that comes again replaces what was said before: usage is known after the allocation only.
+    s.buffers[index : index + 1] = [
+        BufferDef(device, flags, int64(size, "size of a buffer", p.where), base, p.text())
+    ]
+
+
+def _event(p: _Payload, s: Spool) -> None:
+    p.next_id(len(s.events), "event")
+    s.events.append(p.u32())
+    _known(s.events[-1], len(s.devices), "device", p.where, optional=True)
+    if p.u32() & EventFlag.LATE:
+        s.late_events.add(len(s.events) - 1)
+
+
+def _name(p: _Payload, s: Spool) -> None:
+    p.next_id(len(s.names), "name")
+    s.names.append(p.text())
+
+
+def _set(p: _Payload, s: Spool) -> None:
+    p.next_id(len(s.sets), "set")
+    n = p.u32()
+    rows = np.frombuffer(p.take(n * ACCESS.itemsize), ACCESS)
+    if n:
+        _all_known(rows["buffer"], len(s.buffers), "buffer", p.where, optional=True)
+        _all_known(rows["name"], len(s.names), "name", p.where, optional=True)
+        if int(rows["mode"].max()) >= len(MODES):
+            raise damaged(f"access mode {int(rows['mode'].max())}", f"below {len(MODES)}", p.where)
+        if int(rows["offset"].max()) > INT64_MAX // 2 or int(rows["bytes"].max()) > INT64_MAX // 2:
+            raise damaged("an access beyond 2^62 bytes", "offsets inside a buffer", p.where)
+    s.sets.append(rows)
+
+
+def _switch(p: _Payload, s: Spool) -> None:
+    name = p.text()
+    s.switches[name] = p.text()
+
+
+def _note(p: _Payload, s: Spool) -> None:
+    s.notes.append(p.text())
+
+
+_READERS: dict[int, Callable[[_Payload, Spool], None]] = {
+    Def.PROCESS: _process,
+    Def.THREAD: _thread,
+    Def.DEVICE: _device,
+    Def.QUEUE: _queue,
+    Def.BUFFER: _buffer,
+    Def.EVENT: _event,
+    Def.NAME: _name,
+    Def.SET: _set,
+    Def.SWITCH: _switch,
+    Def.NOTE: _note,
+}
+
+
+def _known(value: int, have: int, what: str, where: str, *, optional: bool = False) -> None:
+    if value >= have and not (optional and value == NONE):
+        raise damaged(f"{what} {value}", f"one of the {have} defined", where)
+
+
+def _all_known(values: npt.NDArray[Any], have: int, what: str, where: str, *, optional: bool = False) -> None:
+    wrong = values >= have
+    if optional:
+        wrong &= values != NONE
+    if wrong.any():
+        raise damaged(f"{what} {int(values[wrong][0])}", f"one of the {have} defined", where)

@@ -1,0 +1,155 @@
+"""The layout of a spool's files (``native/spool.h``; a test compares the two)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+__all__ = [
+    "ACCESS",
+    "COMMIT",
+    "HEADER",
+    "MAGIC",
+    "MODES",
+    "NONE",
+    "NO_QUEUE",
+    "RECORD",
+    "SPOOL_VERSION",
+    "AccessFlag",
+    "BufferFlag",
+    "Def",
+    "EventFlag",
+    "Flag",
+    "HeaderFlag",
+    "Kind",
+]
+
+MAGIC = 0x304C4F4F50534454
+SPOOL_VERSION = 0
+COMMIT = 0x7AD0C0DE
+NONE = 0xFFFFFFFF
+NO_QUEUE = 0xFFFF
+
+HEADER = np.dtype(
+    [
+        ("magic", "<u8"),
+        ("version", "<u4"),
+        ("record_bytes", "<u4"),
+        ("mono_ns", "<u8"),
+        ("wall_ns", "<u8"),
+        ("pid", "<u4"),
+        ("flags", "<u4"),
+        ("lost", "<u8"),
+        ("reserved", "<u8", (2,)),
+    ]
+)
+RECORD = np.dtype(
+    [
+        ("issue_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("a", "<u8"),
+        ("b", "<u8"),
+        ("c", "<u8"),
+        ("d", "<u4"),
+        ("e", "<u4"),
+        ("name", "<u4"),
+        ("thread", "<u2"),
+        ("queue", "<u2"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("reserved", "<u2"),
+        ("commit", "<u4"),
+    ]
+)
+ACCESS = np.dtype(
+    [
+        ("buffer", "<u4"),
+        ("name", "<u4"),
+        ("offset", "<u8"),
+        ("bytes", "<u8"),
+        ("mode", "u1"),
+        ("flags", "u1"),
+        ("reserved", "<u2"),
+        ("node", "<u4"),
+    ]
+)
+MODES = ("read", "write", "update", "may_write", "reduce")
+
+
+class Kind(IntEnum):
+    """Kinds of records, ``kind_t``."""
+
+    NONE = 0
+    COMPUTE = 1
+    COPY = 2
+    SET = 3
+    GET = 4
+    MEMSET = 5
+    CLEAR = 6
+    EVENT_RECORD = 7
+    EVENT_WAIT = 8
+    EVENT_SYNC = 9
+    SYNC = 10
+    BUFFER_ALLOC = 11
+    BUFFER_FREE = 12
+    EVENT_FREE = 13
+    QUEUE_INIT = 14
+    QUEUE_FREE = 15
+    EXEC = 16
+    SPLIT_COPY_WAIT = 17
+
+
+class Flag(IntFlag):
+    """Flags of a record, ``F_*``."""
+
+    HOST = 1
+    FOREIGN = 2
+    FAILED = 4
+    META = 8
+    CHILD = 16
+    SPAN = 32
+
+
+class HeaderFlag(IntFlag):
+    """Flags of the header, ``HDR_*``."""
+
+    ENDED = 1
+    FAILED = 2
+
+
+class Def(IntEnum):
+    """Types of definition frames, ``def_t``."""
+
+    PROCESS = 1
+    THREAD = 2
+    DEVICE = 3
+    QUEUE = 4
+    BUFFER = 5
+    EVENT = 6
+    NAME = 7
+    SET = 8
+    SWITCH = 9
+    NOTE = 10
+
+
+class AccessFlag(IntFlag):
+    """Flags of an access: a leaf flagged as input, any leaf, a span that is wider than the view."""
+
+    INPUT = 1
+    LEAF = 2
+    WIDE = 4
+
+
+class BufferFlag(IntFlag):
+    """Flags of a buffer."""
+
+    HOST = 1
+    WEIGHTS = 2
+    LATE = 4
+
+
+class EventFlag(IntFlag):
+    """Flags of an event: seen late, so that it was perhaps recorded before the recorder came."""
+
+    LATE = 1
