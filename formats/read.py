@@ -36,15 +36,25 @@ class Limits:
     decoded_bytes : int
         Decompressed size of all tables together.
     ratio : int
-        Decompressed over stored size of a table, beyond the first `slack_bytes`.
+        Decompressed over stored size of a table, beyond its slack. A table has a column that counts, so even
+        constants beside it compress to no more than half of this.
     slack_bytes : int
         Decompressed size that any table may have.
+    slack_total_bytes : int
+        Slack that all tables together may use.
+    rows_per_byte : int
+        Rows of a table per byte of its file, beyond the first `slack_rows`.
+    slack_rows : int
+        Rows that any table may have.
     """
 
     rows: int = 1 << 31
     decoded_bytes: int = 8 << 30
-    ratio: int = 1000
-    slack_bytes: int = 256 << 20
+    ratio: int = 400
+    slack_bytes: int = 16 << 20
+    slack_total_bytes: int = 64 << 20
+    rows_per_byte: int = 16
+    slack_rows: int = 1 << 17
 
 
 LIMITS = Limits()
@@ -118,15 +128,22 @@ def _check_entries(box: Container, entries: tuple[TableEntry, ...], newer: bool,
                 next_step="it may have been cut short: copy it again",
             )
         # every row of every table holds at least one id of four bytes
-        allowed = min(limits.decoded_bytes, limits.ratio * e.bytes + limits.slack_bytes)
         if (
-            e.rows > limits.rows
-            or e.decoded_bytes > allowed
+            e.rows > min(limits.rows, limits.rows_per_byte * e.bytes + limits.slack_rows)
+            or _slack(e, limits) > limits.slack_bytes
             or (e.name in SCHEMAS and 4 * e.rows > e.decoded_bytes)
         ):
             raise _absurd(box.name, e)
-    if sum(e.decoded_bytes for e in entries) > limits.decoded_bytes:
+    if (
+        sum(e.decoded_bytes for e in entries) > limits.decoded_bytes
+        or sum(_slack(e, limits) for e in entries) > limits.slack_total_bytes
+    ):
         raise _absurd(box.name, max(entries, key=lambda e: e.decoded_bytes))
+
+
+def _slack(e: TableEntry, limits: Limits) -> int:
+    """Return how much more a table decodes to than its file accounts for."""
+    return max(0, e.decoded_bytes - limits.ratio * e.bytes)
 
 
 def _absurd(where: str, e: TableEntry) -> CorruptTape:
