@@ -6,6 +6,7 @@ This is the one file that names modules of all three packages, as strings. `main
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import json
@@ -18,7 +19,9 @@ import click
 
 from .errors import InfrastructureError, TapedelayError, UsageError
 
-__all__ = ["COMMANDS", "Entry", "cli", "main"]
+__all__ = ["COMMANDS", "Entry", "cli", "main", "run"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Entry(NamedTuple):
@@ -113,21 +116,39 @@ def run(arguments: Sequence[str]) -> int:
         # the reader of our output left: not an error of ours, and no output is possible any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as e:
+        if e.filename is not None or e.errno not in _FULL:
+            return _unexpected(e, as_json)
+        # our own output: nothing more can be written there, at exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _report(
+            InfrastructureError(
+                f"cannot write: {e.strerror}",
+                expected="an output that takes what is printed",
+                where="standard output",
+                next_step="make space, or send the output elsewhere",
+            ),
+            False,
+        )
     except MemoryError:
         return _report(
             InfrastructureError("not enough memory", next_step="use a machine with more, or a shorter tape"),
             as_json,
         )
     except Exception as e:
-        if os.environ.get("TAPEDELAY_DEBUG"):
-            raise
-        return _report(
-            TapedelayError(
-                f"internal error: {type(e).__name__}: {e}",
-                next_step="please report it, with what TAPEDELAY_DEBUG=1 prints",
-            ),
-            as_json,
-        )
+        return _unexpected(e, as_json)
+
+
+def _unexpected(error: Exception, as_json: bool) -> int:
+    if os.environ.get("TAPEDELAY_DEBUG"):
+        raise error
+    return _report(
+        TapedelayError(
+            f"internal error: {type(error).__name__}: {error}",
+            next_step="please report it, with what TAPEDELAY_DEBUG=1 prints",
+        ),
+        as_json,
+    )
 
 
 def _report(error: TapedelayError, as_json: bool) -> int:

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from .errors import CorruptTape, InfrastructureError, MissingInput, NotATape
+from .disk import cannot_read
+from .errors import CorruptTape, NotATape
 
 __all__ = ["Container", "DirectoryContainer", "ZipContainer", "open_container", "write_zip"]
 
@@ -27,6 +28,10 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the zip epoch: packing twice gives the same bytes
+
+_HEAD_BYTES = 4096
+_LITMUS = re.compile(rb"^[ \t]*[-+]?[ \t]*[A-Za-z0-9_.-]+[ \t]*\|[ \t]*[a-z_]+[ \t]*\|", re.MULTILINE)
+"""A row of a litmus file: ``2 | copy | ...``."""
 
 _FOREIGN = (
     (b"\x89PNG", "a PNG picture"),
@@ -41,9 +46,10 @@ _FOREIGN = (
 
 
 class Container(Protocol):
-    """Where the members of a tape lie."""
+    """Where the members of a tape lie: a short name, and for messages the path as it was given."""
 
     name: str
+    where: str
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the members."""
@@ -72,38 +78,32 @@ def open_container(path: str | Path) -> Container:
         It is something else.
     """
     path = Path(path)
-    name = path.name or str(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             return DirectoryContainer(path)
         if not stat.S_ISREG(mode):
             raise NotATape(
-                "neither a file nor a directory", expected="NAME.tape or NAME.tape.zip", where=name
+                "neither a file nor a directory",
+                expected="NAME.tape, NAME.tape.zip or NAME.litmus",
+                where=str(path),
+                next_step="save what comes through a pipe as a file first: a litmus text as NAME.litmus",
             )
         with path.open("rb") as f:
-            head = f.read(16)
+            head = f.read(_HEAD_BYTES)
     except (OSError, ValueError) as e:
-        raise missing(path, e) from None
+        raise cannot_read(path, e, "a tape") from None
     if head.startswith(b"PK\x03\x04"):
         return ZipContainer(path)
     what = next((w for magic, w in _FOREIGN if head.startswith(magic)), "a file of another kind")
+    next_step = "make one with: tapedelay record -o run.tape -- COMMAND"
+    if _LITMUS.search(head):
+        what, next_step = "what looks like a litmus file", "give it a name that ends in .litmus"
     raise NotATape(
         what if head else "an empty file",
-        expected="a directory NAME.tape or a zip file NAME.tape.zip",
-        where=name,
-        next_step="make one with: tapedelay record -o run.tape -- COMMAND",
-    )
-
-
-def missing(path: Path, error: OSError | ValueError) -> MissingInput:
-    """Return the error for a path that cannot be opened."""
-    reason = getattr(error, "strerror", None) or "not a usable path"
-    return MissingInput(
-        f"cannot be opened: {reason}",
-        expected="a tape",
-        where=path.name or str(path),
-        next_step="check the path",
+        expected="a directory NAME.tape, a zip file NAME.tape.zip or a text NAME.litmus",
+        where=str(path),
+        next_step=next_step,
     )
 
 
@@ -113,10 +113,11 @@ class DirectoryContainer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.name = path.name or str(path)
+        self.where = str(path)
         try:
             present = sorted(os.listdir(path))
         except OSError as e:
-            raise missing(path, e) from None
+            raise cannot_read(path, e, "a tape") from None
         # other files (an editor's, a file manager's) are no part of the tape
         self._names = tuple(n for n in present if _MEMBER.fullmatch(n))
         if "manifest.json" not in self._names:
@@ -124,34 +125,37 @@ class DirectoryContainer:
             raise NotATape(
                 "a spool, which is not a tape yet" if spool else "a directory without manifest.json",
                 expected="a directory with manifest.json and NAME.arrow files",
-                where=self.name,
+                where=self.where,
                 next_step=f"tapedelay record -o run.tape --from-spool {shlex.quote(str(path))}"
                 if spool
                 else "check the path",
             )
 
     def names(self) -> tuple[str, ...]:
+        """Return the names of the members."""
         return self._names
 
     def size(self, member: str) -> int | None:
+        """Return the size of a member in bytes, None where there is none."""
         if member not in self._names:
             return None
         with self._open(member) as f:
             return os.fstat(f.fileno()).st_size
 
     def read(self, member: str, limit_bytes: int) -> bytes:
+        """Return a member's bytes, at most `limit_bytes`."""
         if member not in self._names:
-            raise CorruptTape(f"{member} is missing", where=self.name, next_step="record again")
+            raise CorruptTape(f"{member} is missing", where=self.where, next_step="record again")
         with self._open(member) as f:
             try:
                 data = f.read(limit_bytes + 1)
             except OSError as e:
-                raise missing(self._path / member, e) from None
+                raise cannot_read(self._path / member, e, "a file of the tape") from None
         if len(data) > limit_bytes:
             raise CorruptTape(
                 f"{member} is longer than it should be",
                 expected=f"at most {limit_bytes} bytes",
-                where=self.name,
+                where=self.where,
             )
         return data
 
@@ -165,7 +169,7 @@ class DirectoryContainer:
         except OSError as e:
             if (self._path / member).is_symlink():
                 raise self._not_regular(member, "a link") from None
-            raise missing(self._path / member, e) from None
+            raise cannot_read(self._path / member, e, "a file of the tape") from None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise self._not_regular(member, "not a regular file")
@@ -175,7 +179,7 @@ class DirectoryContainer:
         return CorruptTape(
             f"{member} is {what}",
             expected="a regular file inside the tape",
-            where=self.name,
+            where=self.where,
             next_step="copy the file itself into the directory",
         )
 
@@ -186,6 +190,7 @@ class ZipContainer:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.name = path.name
+        self.where = str(path)
         try:
             with path.open("rb") as f:
                 self._members = self._index(f)
@@ -193,16 +198,16 @@ class ZipContainer:
             raise NotATape(
                 f"a damaged zip file ({e})",
                 expected="a zip file NAME.tape.zip",
-                where=self.name,
+                where=self.where,
                 next_step="it may have been cut short: copy it again",
             ) from None
         except OSError as e:
-            raise missing(path, e) from None
+            raise cannot_read(path, e, "a tape") from None
         if "manifest.json" not in self._members:
             raise NotATape(
                 "a zip file without manifest.json",
                 expected="manifest.json and NAME.arrow members",
-                where=self.name,
+                where=self.where,
                 next_step="check the path",
             )
 
@@ -267,34 +272,37 @@ class ZipContainer:
 
     def _bad(self, found: str, expected: str) -> CorruptTape:
         return CorruptTape(
-            found, expected=expected, where=self.name, next_step="pack the directory again: tapedelay pack"
+            found, expected=expected, where=self.where, next_step="pack the directory again: tapedelay pack"
         )
 
     def names(self) -> tuple[str, ...]:
+        """Return the names of the members."""
         return tuple(self._members)
 
     def size(self, member: str) -> int | None:
+        """Return the size of a member in bytes, None where there is none."""
         found = self._members.get(member)
         return found[1] if found else None
 
     def read(self, member: str, limit_bytes: int) -> bytes:
+        """Return a member's bytes, at most `limit_bytes`."""
         if member not in self._members:
-            raise CorruptTape(f"{member} is missing", where=self.name, next_step="record again")
+            raise CorruptTape(f"{member} is missing", where=self.where, next_step="record again")
         at, n = self._members[member]
         if n > limit_bytes:
             raise CorruptTape(
                 f"{member} is longer than it should be",
                 expected=f"at most {limit_bytes} bytes",
-                where=self.name,
+                where=self.where,
             )
         try:
             with self._path.open("rb") as f:
                 f.seek(at)
                 data = f.read(n)
         except OSError as e:
-            raise missing(self._path, e) from None
+            raise cannot_read(self._path, e, "a tape") from None
         if len(data) != n:
-            raise CorruptTape(f"{member} is cut short", where=self.name, next_step="copy the file again")
+            raise CorruptTape(f"{member} is cut short", where=self.where, next_step="copy the file again")
         return data
 
 
@@ -303,23 +311,18 @@ def write_zip(path: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
 
     Raises
     ------
-    InfrastructureError
-        The disk does not take it.
+    OSError
+        The disk does not take it; the caller knows under which name it was to appear.
     """
-    try:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
-            for name, source in members:
-                info = zipfile.ZipInfo(name, _STAMP)
-                info.create_system = 3
-                info.external_attr = 0o644 << 16
-                if isinstance(source, bytes):
-                    z.writestr(info, source)
-                    continue
-                info.file_size = source.stat().st_size
-                with source.open("rb") as f, z.open(info, "w") as out:
-                    while chunk := f.read(1 << 20):
-                        out.write(chunk)
-    except OSError as e:
-        raise InfrastructureError(
-            f"cannot write: {e.strerror or e}", where=path.name, next_step="check space and permissions"
-        ) from e
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        for name, source in members:
+            info = zipfile.ZipInfo(name, _STAMP)
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            if isinstance(source, bytes):
+                z.writestr(info, source)
+                continue
+            info.file_size = source.stat().st_size
+            with source.open("rb") as f, z.open(info, "w") as out:
+                while chunk := f.read(1 << 20):
+                    out.write(chunk)

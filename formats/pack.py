@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import uuid
 from pathlib import Path
 
 from .container import open_container, write_zip
-from .errors import CorruptTape, InfrastructureError, UsageError
+from .disk import cannot_write, check_output
+from .errors import CorruptTape, UsageError
 from .manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, manifest_from_json
 from .read import open_tape
 
 __all__ = ["pack_tape"]
 
 
-def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
+def pack_tape(path: str | Path, out: str | Path | None = None, *, force: bool = False) -> Path:
     """Write the tape as one file.
 
     The bytes are copied, not decoded, so a tape of a newer version can be packed too.
@@ -25,7 +27,9 @@ def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
     path : str or Path
         A tape, usually a directory.
     out : str or Path, optional
-        The file; by default the tape's name with ``.zip`` added. It is replaced when it is there.
+        The file; by default the tape's name with ``.zip`` added.
+    force : bool
+        Replace the file if it is there.
 
     Returns
     -------
@@ -37,7 +41,7 @@ def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
     InputError
         `path` is no sound tape.
     UsageError
-        `out` would replace the tape itself, or is a directory.
+        `out` is there and `force` is not given, is a directory, or would change the tape itself.
     InfrastructureError
         The disk does not take it.
     """
@@ -45,20 +49,16 @@ def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
     open_tape(path)  # sizes and counts
     box = open_container(path)
     head = box.read(MANIFEST_NAME, MANIFEST_BYTES_MAX)
-    _, entries = manifest_from_json(head, where=box.name)
+    _, entries = manifest_from_json(head, where=box.where)
     if out is None:
         if path.suffix == ".zip":
-            raise UsageError("the tape is one file already", where=box.name, next_step="name another with -o")
-        full = path.resolve()
-        out = full.with_name(full.name + ".zip")
+            raise UsageError(
+                "the tape is one file already", where=box.where, next_step="name another with -o"
+            )
+        base = path if path.name not in ("", "..") else path.resolve()
+        out = base.with_name(base.name + ".zip")
     out = Path(out)
-    if out.is_dir() or (out.exists() and out.samefile(path)):
-        raise UsageError(
-            "a directory or the tape itself" if out.exists() else "",
-            expected="the name of a file to write",
-            where=out.name,
-            next_step="choose another with -o",
-        )
+    check_output(out, tape=path, force=force)
     members: list[tuple[str, bytes]] = [(MANIFEST_NAME, head)]
     for e in entries:
         data = box.read(e.file, e.bytes)
@@ -66,7 +66,7 @@ def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
             raise CorruptTape(
                 "the bytes changed after they were written",
                 expected="the checksum in the manifest",
-                where=f"{box.name}/{e.file}",
+                where=f"{box.where}/{e.file}",
                 next_step="record again",
             )
         members.append((e.file, data))
@@ -75,9 +75,8 @@ def pack_tape(path: str | Path, out: str | Path | None = None) -> Path:
         write_zip(temp, members)
         os.replace(temp, out)
     except OSError as e:
-        raise InfrastructureError(
-            f"cannot write: {e.strerror or e}", where=out.name, next_step="check space and permissions"
-        ) from e
+        raise cannot_write(out, e) from None
     finally:
-        temp.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temp.unlink(missing_ok=True)
     return out

@@ -88,7 +88,7 @@ def open_tape(path: str | Path, *, limits: Limits = LIMITS) -> Tape:
     """
     box = open_container(path)
     manifest, entries = manifest_from_json(
-        box.read(MANIFEST_NAME, MANIFEST_BYTES_MAX), where=f"{box.name}/{MANIFEST_NAME}"
+        box.read(MANIFEST_NAME, MANIFEST_BYTES_MAX), where=f"{box.where}/{MANIFEST_NAME}"
     )
     newer = is_newer_writer(manifest.format_write)
     _check_entries(box, entries, newer, limits)
@@ -99,6 +99,7 @@ def open_tape(path: str | Path, *, limits: Limits = LIMITS) -> Tape:
         manifest,
         tables,
         name=box.name,
+        where=box.where,
         read_only=newer,
         remarks=(newer_writer_note(manifest.format_write),) if newer else (),
     )
@@ -111,20 +112,20 @@ def _check_entries(box: Container, entries: tuple[TableEntry, ...], newer: bool,
             raise CorruptTape(
                 f"no table {name}",
                 expected="tables " + ", ".join(REQUIRED),
-                where=box.name,
+                where=box.where,
                 next_step="record again",
             )
     if not newer and (strange := sorted(listed - set(SCHEMAS))):
-        raise CorruptTape(f"an unknown table {strange[0]}", expected="tables of this format", where=box.name)
+        raise CorruptTape(f"an unknown table {strange[0]}", expected="tables of this format", where=box.where)
     for e in entries:
         got = box.size(e.file)
         if got is None:
-            raise CorruptTape(f"{e.file} is missing", expected="the tables of the manifest", where=box.name)
+            raise CorruptTape(f"{e.file} is missing", expected="the tables of the manifest", where=box.where)
         if got != e.bytes:
             raise CorruptTape(
                 f"{e.file} has {got} bytes",
                 expected=f"{e.bytes}, as the manifest says",
-                where=box.name,
+                where=box.where,
                 next_step="it may have been cut short: copy it again",
             )
         # every row of every table holds at least one id of four bytes
@@ -133,12 +134,12 @@ def _check_entries(box: Container, entries: tuple[TableEntry, ...], newer: bool,
             or _slack(e, limits) > limits.slack_bytes
             or (e.name in SCHEMAS and 4 * e.rows > e.decoded_bytes)
         ):
-            raise _absurd(box.name, e)
+            raise _absurd(box.where, e)
     if (
         sum(e.decoded_bytes for e in entries) > limits.decoded_bytes
         or sum(_slack(e, limits) for e in entries) > limits.slack_total_bytes
     ):
-        raise _absurd(box.name, max(entries, key=lambda e: e.decoded_bytes))
+        raise _absurd(box.where, max(entries, key=lambda e: e.decoded_bytes))
 
 
 def _slack(e: TableEntry, limits: Limits) -> int:
@@ -156,7 +157,7 @@ def _absurd(where: str, e: TableEntry) -> CorruptTape:
 
 
 def _load(box: Container, entry: TableEntry, newer: bool) -> pa.Table:
-    where = f"{box.name}/{entry.file}"
+    where = f"{box.where}/{entry.file}"
     data = box.read(entry.file, entry.bytes)
     if len(data) != entry.bytes or hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptTape(

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from .columns import Columns
 from .tape import Tape
+from .window import windows
 
 __all__ = ["summarise"]
 
@@ -65,6 +66,8 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "unresolved": int(states.isin(("unresolved",)).sum()),
         "unknown_accesses": int((~ops.valid("access_set")).sum()),
         "tables": {n: tape.table(n).num_rows for n in tape.present},
+        "access_sets": pc.count_distinct(tape.table("accesses").column("set")).as_py(),
+        "windows": list(windows(m)),
         "notes": [*tape.remarks, *m.notes],
     }
 

@@ -107,7 +107,9 @@ class Tape:
     tables : mapping of str to pyarrow.Table or callable
         Tables by name, or functions that load them. A missing table reads as an empty one.
     name : str
-        File name or other short name, for messages.
+        File name or other short name.
+    where : str
+        The path as it was given, for messages; the name where there is none.
     read_only : bool
         A newer version wrote it: it is not written again.
     remarks : tuple of str
@@ -125,11 +127,13 @@ class Tape:
         tables: Mapping[str, pa.Table | Callable[[], pa.Table]],
         *,
         name: str = "tape",
+        where: str = "",
         read_only: bool = False,
         remarks: tuple[str, ...] = (),
     ) -> None:
         self.manifest = manifest
         self.name = name
+        self.where = where or name
         self.read_only = read_only
         self.remarks = remarks
         self._tables: dict[str, pa.Table | Callable[[], pa.Table]] = dict(tables)

@@ -152,6 +152,6 @@ def require_valid(tape: Tape) -> None:
         raise InvalidTape(
             f"{first.text()}" + (f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""),
             expected=RULES[first.code],
-            where=tape.name,
+            where=tape.where,
             next_step="see all with: tapedelay info --validate",
         )

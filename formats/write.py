@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from .container import write_zip
-from .errors import InfrastructureError, UsageError
+from .disk import cannot_write
+from .errors import UsageError
 from .framing import scan_frames
 from .manifest import MANIFEST_NAME, TableEntry, manifest_to_json
 from .schema import REQUIRED, SCHEMAS, TABLES
@@ -64,7 +65,7 @@ def write_tape(tape: Tape, path: str | Path) -> Path:
     if tape.read_only:
         raise UsageError(
             "the tape is read-only: a newer version wrote it",
-            where=tape.name,
+            where=tape.where,
             next_step="use a newer tapedelay",
         )
     with TapeWriter(path) as w:
@@ -137,9 +138,9 @@ class TapeWriter:
             The table or a column is not in the specification, or a value does not fit.
         """
         if not self._open:
-            raise UsageError("the tape is closed", expected="write before close", where=self.path.name)
+            raise UsageError("the tape is closed", expected="write before close", where=str(self.path))
         if table not in SCHEMAS:
-            raise UsageError(f"no table {table!r}", expected=", ".join(SCHEMAS), where=self.path.name)
+            raise UsageError(f"no table {table!r}", expected=", ".join(SCHEMAS), where=str(self.path))
         with _disk(self.path):
             pending = self._pending.get(table)
             if pending is None:
@@ -155,7 +156,7 @@ class TapeWriter:
             The writer is closed.
         """
         if not self._open:
-            raise UsageError("the tape is closed", expected="write before close", where=self.path.name)
+            raise UsageError("the tape is closed", expected="write before close", where=str(self.path))
         try:
             with _disk(self.path):
                 for name in REQUIRED:
@@ -355,7 +356,7 @@ def _check_target(path: Path, as_zip: bool) -> None:
         raise UsageError(
             "something that is no tape is there",
             expected="a new name, or a tape to replace",
-            where=path.name,
+            where=str(path),
             next_step="choose another name",
         )
 
@@ -365,11 +366,7 @@ def _disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise InfrastructureError(
-            f"cannot write: {e.strerror or e}",
-            where=path.name,
-            next_step="check that the place exists, has space and may be written",
-        ) from e
+        raise cannot_write(path, e) from e
 
 
 def _created_by() -> str:

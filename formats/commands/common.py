@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["json_option", "print_json", "printable", "quoted", "say_next"]
+__all__ = ["FILE", "force_option", "json_option", "print_json", "printable", "quoted", "say_next"]
+
+FILE = click.Path(path_type=Path, readable=False)
+"""A path argument; whether it can be read is found out, and said, when it is read."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,6 +23,11 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
         function
     )
+
+
+def force_option(function: F) -> F:
+    """Add ``--force``."""
+    return click.option("--force", is_flag=True, help="Replace an output file that is there.")(function)
 
 
 def print_json(data: dict[str, Any]) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InfrastructureError, UsageError
-from .common import json_option, print_json, quoted, say_next
+from ..errors import UsageError
+from .common import FILE, force_option, json_option, print_json, quoted, say_next
+
+if TYPE_CHECKING:
+    from ..tape import Tape
 
 __all__ = ["FORMATS", "export"]
 
 FORMATS = ("litmus",)
-_NUMBER = re.compile(r"[0-9]{0,18}")
 
 
 def _slice(text: str | None) -> tuple[int, int] | None:
@@ -25,43 +26,64 @@ def _slice(text: str | None) -> tuple[int, int] | None:
     digits = all(
         not part or (part.isdecimal() and part.isascii() and len(part) <= 18) for part in (first, last)
     )
-    begin, end = (int(first or 0), int(last or 1 << 62)) if digits else (1, 0)
-    if not colon or begin >= end:
+    if not colon or not digits or not (first or last):
         raise UsageError(
-            f"--ops {text}", expected="FIRST:LAST, op ids, LAST not included", next_step="say --ops 100:200"
+            f"--ops {text}",
+            expected="FIRST:LAST, FIRST: or :LAST, op ids, LAST not included",
+            next_step="say --ops 100:200",
+        )
+    begin, end = int(first or 0), int(last or 1 << 62)
+    if begin >= end:
+        raise UsageError(
+            f"--ops {text} holds no op: LAST is not included",
+            expected="FIRST:LAST with FIRST below LAST",
+            next_step=f"say --ops {min(begin, end)}:{max(begin, end) + 1}",
         )
     return begin, end
 
 
-@click.command()
-@click.argument("tape", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to a file instead of the screen."
-)
-@click.option("--ops", metavar="FIRST:LAST", help="Only these op ids (LAST not included).")
-@json_option
-def export(tape: Path, form: str, output: Path | None, ops: str | None, as_json: bool) -> None:
-    """Write TAPE in another form, such as a litmus file that people can read and edit."""
-    from ..litmus import print_litmus
-    from ..load import load_tape
+def _window(tape: Tape, begin: int, end: int) -> Tape:
     from ..window import window
 
+    part = window(tape, begin, end)
+    if not part.table("ops").num_rows:
+        ids = tape.table("ops").column("op")
+        has = f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "it has no ops"
+        raise UsageError(
+            f"no op in {begin}:{end if end < 1 << 62 else ''}",
+            expected=has,
+            where=tape.where,
+            next_step="choose another range; tapedelay info --dump shows the ops",
+        )
+    return part
+
+
+@click.command()
+@click.argument("tape", type=FILE)
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
+@click.option("-o", "--output", type=FILE, help="Write to a file instead of the screen.")
+@click.option(
+    "--ops",
+    metavar="FIRST:LAST",
+    help="Only these op ids, LAST not included. `40:` is from 40 on, `:40` all before 40.",
+)
+@force_option
+@json_option
+def export(tape: Path, form: str, output: Path | None, ops: str | None, force: bool, as_json: bool) -> None:
+    """Write TAPE in another form, such as a litmus file that people can read and edit."""
+    from ..disk import check_output, write_text
+    from ..litmus import print_litmus
+    from ..load import load_tape
+
     part = _slice(ops)
+    if output is not None:
+        check_output(output, tape=tape, force=force)
     loaded = load_tape(tape)
     if part is not None:
-        loaded = window(loaded, *part)
+        loaded = _window(loaded, *part)
     text = print_litmus(loaded)
     if output is not None:
-        temporary = output.with_name(f"{output.name}.{os.getpid()}.part")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(output)
-        except OSError as e:
-            temporary.unlink(missing_ok=True)
-            raise InfrastructureError(
-                f"cannot write: {e.strerror}", where=output.name, next_step="choose another place with -o"
-            ) from None
+        write_text(output, text)
     rows = loaded.table("ops").num_rows
     if as_json:
         print_json({"format": form, "ops": rows, **({"file": str(output)} if output else {"text": text})})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .common import json_option, print_json, printable, quoted, say_next
+from .common import FILE, json_option, print_json, printable, quoted, say_next
 
 if TYPE_CHECKING:
     from ..tape import Tape
@@ -20,7 +20,7 @@ _LIST_MAX = 12
 
 
 @click.command()
-@click.argument("tape", type=click.Path(path_type=Path))
+@click.argument("tape", type=FILE)
 @click.option("--dump", is_flag=True, help="Print every row of every table, one per line.")
 @click.option("--no-times", is_flag=True, help="With --dump: leave out times, so that two runs compare.")
 @click.option("--validate", "validate_", is_flag=True, help="Check every invariant of the specification.")
@@ -98,6 +98,8 @@ def _screen(f: dict[str, Any]) -> list[str]:
     engine = str(name) + ("" if build is None else f" build {build}")
     engine += "".join(f", {k} {v}" for k, v in sorted(facts.items()))
     state = "complete" if f["complete"] else "NOT complete"
+    if f["windows"]:
+        state += ", a window"
     lines = [
         f"{f['tape']}: {state}, {f['lost']:,} records lost, format {f['format_write']}"
         + (", read-only" if f["read_only"] else ""),
@@ -109,15 +111,21 @@ def _screen(f: dict[str, Any]) -> list[str]:
     steps = "" if f["steps"] is None else f", {f['steps']:,} steps"
     lines.append(f"span       {span}{steps}, {f['processes']} process{'es' if f['processes'] > 1 else ''}")
     for head, rows in (("devices", f["devices"]), ("queues", f["queues"])):
-        for i, row in enumerate(rows[:_LIST_MAX]):
-            lines.append(f"{head if i == 0 else '':11}{_device(row) if head == 'devices' else _queue(row)}")
-        if len(rows) > _LIST_MAX:
-            lines.append(f"{'':11}and {len(rows) - _LIST_MAX} more")
+        shown = [r for r in rows if head == "devices" or r["ops"]]
+        said = [_device(r) if head == "devices" else _queue(r) for r in shown[:_LIST_MAX]]
+        if len(shown) > _LIST_MAX:
+            said.append(f"and {len(shown) - _LIST_MAX} more")
+        if len(shown) < len(rows):
+            said.append(f"{len(rows) - len(shown)} without ops")
+        lines += [f"{head if i == 0 else '':11}{text}" for i, text in enumerate(said)]
     kinds = ", ".join(f"{k} {n:,}" for k, n in f["ops_by_kind"].items())
     lines.append(f"ops        {f['ops']:,}" + (f": {kinds}" if kinds else ""))
     others = ", ".join(
-        f"{t} {n:,}" for t, n in f["tables"].items() if n and t not in ("ops", "devices", "queues")
+        f"{t} {n:,}"
+        for t, n in f["tables"].items()
+        if n and t not in ("ops", "devices", "queues", "accesses")
     )
+    lines.append(f"sets       {f['access_sets']:,} access sets of {f['tables'].get('accesses', 0):,} rows")
     lines.append(f"tables     {others or 'nothing else'}")
     waits, unknown = f["unresolved"], f["unknown_accesses"]
     lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")

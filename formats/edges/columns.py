@@ -56,14 +56,14 @@ class Table:
     """Checks references while the columns are read; every failure is an `InvalidTape`."""
 
     def __init__(self, tape: Tape) -> None:
-        self.name = tape.name
+        self.where = tape.where
 
     def error(self, found: str, expected: str) -> InvalidTape:
         """Return the error."""
         return InvalidTape(
             found,
             expected=expected,
-            where=self.name,
+            where=self.where,
             next_step="`tapedelay info --validate` lists every fault",
         )
 

@@ -24,7 +24,7 @@ class Declared:
         self.profiles: list[Profile] = []
         for name in words(devices, "profile"):
             if str(name) not in found:
-                found[str(name)] = find_profile(str(name), tape.manifest.profiles, where=tape.name)
+                found[str(name)] = find_profile(str(name), tape.manifest.profiles, where=tape.where)
             self.profiles.append(found[str(name)])
         buffers = flat(tape.table("buffers"))
         self.buffers: int = buffers.num_rows

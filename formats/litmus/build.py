@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ..builder import TapeBuilder
@@ -115,7 +116,9 @@ class _Builder:
                     choice(e.spot, e.kind, EDGE_KINDS, "edge kind"),
                     choice(e.spot, e.origin, ACCESS_ORIGINS, "origin"),
                 )
-        return tape.build(scene.manifest, name=self.file.name)
+        built = tape.build(scene.manifest, name=Path(self.file.name).name)
+        built.where = self.file.name
+        return built
 
     def _lifetimes(self) -> None:
         """Apply ``alloc=`` and ``free=`` of the header, which overrule what the rows say."""

@@ -299,9 +299,13 @@ class HeaderReader:
             imply_buffers(self.file, self.scene)
         queues = self.scene.queues
         self.coverage = [Coverage(queues.get(s, n), **words) for s, n, words in self._coverage_lines]
+        processes = tuple(self.processes) or self._implied_processes()
+        # the whole is no better than its parts
+        self.meta.setdefault("complete", all(p.complete for p in processes))
+        self.meta.setdefault("lost", sum(p.lost for p in processes))
         self.scene.manifest = Manifest(
             profiles=self.profiles,
-            processes=tuple(self.processes) or self._implied_processes(),
+            processes=processes,
             coverage=tuple(self.coverage),
             **self.meta,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..errors import UsageError
 from ..tape import Tape
 from .build import build
@@ -38,7 +40,7 @@ class Litmus:
     """
 
     def __init__(self, file: File) -> None:
-        self.name = file.name
+        self.name = Path(file.name).name
         self.notes = dict(file.notes)
         self.has_variants = any(r.sign for r in file.rows) or any(e.sign for e in file.edges)
         scene = make_scene(file)

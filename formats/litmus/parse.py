@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..errors import LitmusError, MissingInput
+from ..disk import cannot_read
+from ..errors import LitmusError
 from ..tape import Tape
 from .lines import read_lines
 from .model import Litmus
@@ -68,23 +69,17 @@ def read(path: str | os.PathLike[str]) -> Litmus:
         with file.open("rb") as f:
             data = f.read(MAX_BYTES + 1)
     except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) and e.strerror else "not a path"
-        raise MissingInput(
-            f"cannot read the file: {why}",
-            expected="a litmus file",
-            where=file.name,
-            next_step="check the path",
-        ) from None
+        raise cannot_read(file, e, "a litmus file") from None
     try:
         text = data.decode()
     except UnicodeDecodeError as e:
         raise LitmusError(
             f"byte {e.start} is not UTF-8",
             expected="a text file",
-            where=file.name,
+            where=str(file),
             next_step="check that this is a litmus file",
         ) from None
-    return parse(text, name=file.name)
+    return parse(text, name=str(file))
 
 
 def load(path: str | os.PathLike[str]) -> Tape:

@@ -103,8 +103,11 @@ class _Printer:
 
     def header(self) -> None:
         m = self.tape.manifest
+        implied = Manifest(
+            complete=all(p.complete for p in m.processes), lost=sum(p.lost for p in m.processes)
+        )
         for key in ("engine", "switches", "notes", "complete", "lost", "created_by"):
-            value, default = getattr(m, key), getattr(Manifest(), key)
+            value, default = getattr(m, key), getattr(implied, key)
             if value != default:
                 self.out.append(f"meta {key} {json.dumps(value)}")
         for name, data in m.profiles.items():
@@ -141,7 +144,8 @@ class _Printer:
             parts = asdict(c)
             del parts["queue"]
             opts = [(k, v, getattr(Coverage(0), k)) for k, v in parts.items()]
-            self.out.append(f"coverage {_ref(self.queues, c.queue)}{_options(opts)}")
+            if said := _options(opts):  # a queue without an entry is seen in full
+                self.out.append(f"coverage {_ref(self.queues, c.queue)}{said}")
         for word, s in zip(self.syncs, self.tables["syncs"], strict=True):
             device = None if s["device"] is None else _ref(self.devices, s["device"])
             opts = [*self._name(word, s), ("device", device, None), ("process", s["process"], 0)]
@@ -395,7 +399,7 @@ def print_litmus(tape: Tape, *, max_ops: int = MAX_PRINTED_OPS) -> str:
         raise UsageError(
             f"{n} ops",
             expected=f"at most {max_ops} for a litmus file",
-            where=tape.name,
+            where=tape.where,
             next_step="pick a range of ops with --ops FIRST:LAST",
         )
     printer = _Printer(tape)

@@ -64,7 +64,9 @@ class Verdict:
         if self.kind == "deadlock":
             return ",".join(self.labels)
         where = self.what if self.begin is None else f"{self.what}[{self.begin}:{self.end}]"
-        return f"{self.first}x{self.second} {self.hazard} {where}".rstrip()
+        # labels may contain an x; spaces make the pair unambiguous then
+        cross = " x " if "x" in self.first + self.second else "x"
+        return f"{self.first}{cross}{self.second} {self.hazard} {where}".rstrip()
 
 
 def _pair(spot: Spot, text: str, labels: Collection[str]) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...formats.errors import InfrastructureError, InvalidTape, MissingInput
+from ...formats.disk import cannot_read, write_text
+from ...formats.errors import InvalidTape
 from .findings import Report
 
 __all__ = ["SCHEMA", "Baseline", "read_baseline", "write_baseline"]
@@ -49,12 +50,7 @@ def read_baseline(path: Path) -> Baseline:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as e:
-        raise MissingInput(
-            f"cannot be read: {e.strerror}",
-            expected="a baseline",
-            where=path.name,
-            next_step="write one with --write-baseline FILE",
-        ) from None
+        raise cannot_read(path, e, "a baseline, as --write-baseline writes one") from None
     except UnicodeDecodeError:
         raise _bad(path, "not text") from None
     try:
@@ -76,7 +72,7 @@ def _bad(path: Path, found: str) -> InvalidTape:
     return InvalidTape(
         found,
         expected=f'a JSON object with "schema": "{SCHEMA}" and "accepted": [{{"signature": ...}}]',
-        where=path.name,
+        where=str(path),
         next_step="write it anew with --write-baseline FILE",
     )
 
@@ -97,10 +93,5 @@ def write_baseline(path: Path, report: Report) -> int:
             {"signature": example.signature, "verdict": example.verdict, "why": example.text},
         )
     data = {"schema": SCHEMA, "accepted": [seen[s] for s in sorted(seen)]}
-    try:
-        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as e:
-        raise InfrastructureError(
-            f"cannot be written: {e.strerror}", where=path.name, next_step="name a place that can be written"
-        ) from None
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     return len(seen)

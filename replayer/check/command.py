@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ...formats.commands.common import json_option, print_json, printable, quoted, say_next
+from ...formats.commands.common import (
+    FILE,
+    force_option,
+    json_option,
+    print_json,
+    printable,
+    quoted,
+    say_next,
+)
+from ...formats.disk import check_output
 from ...formats.errors import UsageError
+from ...formats.litmus import Verdict
 from ...formats.load import load_tape
 from ...formats.tape import Tape
 from .baseline import read_baseline, write_baseline
-from .findings import Group, OpView, Report, plural
+from .findings import NO_OPS, Group, OpView, Report, plural
 from .judge import Progress, check_tape
+from .stated import compare
 
-__all__ = ["check", "render"]
+__all__ = ["Asked", "check", "render"]
 
 _LARGE = 50_000
 """Ops from which on a terminal sees progress."""
@@ -24,71 +36,118 @@ _WORDS = {
     "race": "race",
     "lifetime": "lifetime fault",
     "deadlock": "deadlock",
-    "possible": "possible fault",
+    "possible": "possible",
     "unknown": "unknown",
 }
 
 
 @click.command()
-@click.argument("tape", type=click.Path(path_type=Path))
+@click.argument("tape", type=FILE)
 @click.option(
     "--variant",
     type=click.Choice(["buggy", "fixed"]),
     help="Which variant of a litmus file (default: buggy).",
 )
 @click.option(
-    "--baseline",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Accepted findings: reported, but they do not count.",
+    "--baseline", type=FILE, metavar="FILE", help="Accepted findings: reported, but they do not count."
 )
 @click.option(
     "--write-baseline",
     "write",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Write all findings as accepted, and exit 0.",
 )
+@force_option
 @click.option("--all", "show_all", is_flag=True, help="Print every pair, not one example per kind.")
+@click.option(
+    "--expect",
+    is_flag=True,
+    help="Of a litmus file: exit 0 if it finds what the verdict lines state, else 1.",
+)
 @json_option
 def check(
-    tape: Path, variant: str | None, baseline: Path | None, write: Path | None, show_all: bool, as_json: bool
+    tape: Path,
+    variant: str | None,
+    baseline: Path | None,
+    write: Path | None,
+    force: bool,
+    show_all: bool,
+    expect: bool,
+    as_json: bool,
 ) -> int:
     """Name the races, lifetime faults and deadlocks of TAPE (a directory, a zip file or a litmus file).
+
+    The verdict lines of a litmus file are compared with what is found. They change the exit code with
+    --expect only.
 
     \b
     Exit codes: 0 clean (or all accepted), 1 found, 3 bad input,
     4 cannot judge (only unknowns are left, or not enough was recorded).
     """
-    loaded = _load(tape, variant)
+    if expect and write is not None:
+        raise UsageError("--expect and --write-baseline", expected="one of them", next_step="run it twice")
+    if write is not None:
+        check_output(write, tape=tape, force=force)
+    loaded, verdicts, repaired = _load(tape, variant)
+    if expect and not verdicts:
+        raise UsageError(
+            "--expect without verdict lines",
+            expected="a .litmus file that states what is to be found, such as `race: 2x5 WAR M0`",
+            where=str(tape),
+            next_step="leave the option out",
+        )
     accepted = read_baseline(baseline) if baseline is not None else None
     with _progress(loaded) as progress:
         report = check_tape(loaded, accepted, progress=progress)
+    report.stated = compare(verdicts, report)
     written = write_baseline(write, report) if write is not None else 0
     if as_json:
         print_json(report.as_dict())
     else:
         for line in render(report, show_all=show_all):
             click.echo(printable(line))
-        _next(tape, report, write, written)
-    return 0 if write is not None else report.exit_code
+        if write is not None:
+            click.echo(f"{plural(written, 'kind')} of findings accepted in {quoted(write)}", err=True)
+        say_next(_next(Asked(tape, variant, baseline, write, show_all, repaired), report))
+    if write is not None:
+        return 0
+    if expect:
+        return 0 if report.stated is not None and report.stated.hold else 1
+    return report.exit_code
 
 
-def _load(path: Path, variant: str | None) -> Tape:
-    if variant is None:
-        return load_tape(path)
-    if path.suffix != ".litmus":
-        raise UsageError(
-            f"--variant {variant} with {path.name}",
-            expected="a .litmus file: only those have variants",
-            next_step="leave the option out",
-        )
-    from ...formats.litmus import read
+def _load(path: Path, variant: str | None) -> tuple[Tape, tuple[Verdict, ...], bool]:
+    """Return the tape, what a litmus file states about it, and whether there is a repaired variant too."""
+    if not path.suffix.startswith(".litmus"):
+        if variant is not None:
+            raise UsageError(
+                f"--variant {variant} with {path.name}",
+                expected="a .litmus file: only those have variants",
+                next_step="leave the option out",
+            )
+        return load_tape(path), (), False
+    from ...formats.litmus import read, split_variant
     from ...formats.validate import require_valid
 
-    tape: Tape = read(path).tape(variant)
+    file, named = split_variant(path)
+    litmus = read(file)
+    chosen = variant or named
+    tape = litmus.tape(chosen)
     require_valid(tape)
-    return tape
+    return tape, litmus.verdicts(chosen), litmus.has_variants and chosen != "fixed"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, as far as the next one depends on it."""
+
+    tape: Path
+    variant: str | None = None
+    baseline: Path | None = None
+    write: Path | None = None
+    show_all: bool = False
+    repaired: bool = False
 
 
 class _Bar(AbstractContextManager[Progress]):
@@ -116,16 +175,30 @@ def _progress(tape: Tape) -> AbstractContextManager[Progress | None]:
     return nullcontext()
 
 
-def _next(path: Path, report: Report, write: Path | None, written: int) -> None:
-    if write is not None:
-        click.echo(f"{plural(written, 'kind')} of findings accepted in {quoted(write)}", err=True)
-        say_next(f"tapedelay check {quoted(path)} --baseline {quoted(write)}")
-    elif report.exit_code == 0:
-        say_next(f"tapedelay info {quoted(path)}")
-    elif report.exit_code == 1:
-        say_next(f"tapedelay check {quoted(path)} --all, or --write-baseline FILE to accept what is known")
-    else:
-        say_next(f"tapedelay info {quoted(path)}: what was recorded and what was not")
+def _next(asked: Asked, report: Report) -> str:
+    """Return the next useful command, ready to be pasted."""
+    tape = quoted(asked.tape)
+    litmus = asked.tape.suffix.startswith(".litmus")
+    again = f"tapedelay check {tape}" + (f" --variant {asked.variant}" if asked.variant else "")
+    if asked.write is not None:
+        return f"{again} --baseline {quoted(asked.write)}"
+    if asked.baseline is not None:
+        again += f" --baseline {quoted(asked.baseline)}"
+    if report.exit_code == 0 and not litmus:
+        return f"tapedelay info --dump --no-times {tape}  # compare it with another run's by diff"
+    if report.exit_code != 1:
+        return f"tapedelay info {tape}"
+    left = [g for g in report.groups if not g.example.accepted]
+    if not asked.show_all and any(g.count > 1 for g in left):
+        return f"{again} --all"
+    if asked.repaired and asked.variant is None:
+        return f"{again} --variant fixed"
+    if litmus:
+        return f"tapedelay info --dump {tape}"
+    if asked.baseline is None:
+        return f"{again} --write-baseline known.json"
+    ids = [op.op for op in left[0].example.ops]
+    return f"tapedelay export {tape} --format litmus --ops {min(ids)}:{max(ids) + 1}"
 
 
 def render(report: Report, *, show_all: bool = False) -> list[str]:
@@ -136,11 +209,11 @@ def render(report: Report, *, show_all: bool = False) -> list[str]:
         if show_all and group.count > 1:
             same = (group.example.verdict, group.example.signature)
             lines += [f"    {f.line()}" for f in report.findings if (f.verdict, f.signature) == same]
-    if report.conditions:
+    conditions = [c for c in report.conditions if c.detail != NO_OPS]
+    if conditions:
         lines += ["", "not exact, because:"]
         lines += [
-            f"  {c.detail}" + ("" if not c.blocks else " (nothing is called clean)")
-            for c in report.conditions
+            f"  {c.detail}" + ("" if not c.blocks else " (nothing is called clean)") for c in conditions
         ]
     if report.stale:
         lines += [
@@ -148,15 +221,19 @@ def render(report: Report, *, show_all: bool = False) -> list[str]:
             f"the baseline has {plural(len(report.stale), 'entry', 'entries')} that nothing matched:",
         ]
         lines += [f"  {s}" for s in report.stale]
+    if report.stated is not None:
+        lines += ["", report.stated.text()]
     return lines
 
 
 def _headline(report: Report) -> str:
+    if any(c.detail == NO_OPS for c in report.conditions):
+        return f"{report.tape}: cannot judge: {NO_OPS}"
     parts = []
     for verdict, word in _WORDS.items():
         count = report.count(verdict, accepted=False)
         if count:
-            parts.append(f"{count} unknown" if verdict == "unknown" else plural(count, word))
+            parts.append(f"{count} {word}" if verdict in ("possible", "unknown") else plural(count, word))
     parts = parts or ["0 races"]
     accepted = sum(g.count for g in report.groups if g.example.accepted)
     if accepted:
@@ -174,7 +251,7 @@ def _headline(report: Report) -> str:
 def _group(group: Group) -> list[str]:
     f = group.example
     times = "once" if group.count == 1 else f"{group.count} times, first:"
-    head = _WORDS[f.verdict].upper() + (f" {f.kind}" if f.verdict in ("possible", "unknown") else "")
+    head = _WORDS[f.verdict].upper()
     if f.kind == "deadlock":
         lines = [f"{head}  {times}"]
     else:

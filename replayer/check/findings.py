@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .stated import Stated
 
 __all__ = ["NO_OPS", "SCHEMA", "Condition", "Finding", "Group", "OpView", "Report"]
 
@@ -241,6 +244,8 @@ class Report:
         How much was looked at.
     stale : list of str
         Signatures of the baseline that nothing matched.
+    stated : Stated or None
+        How the verdict lines of a litmus file agree with the findings; None where there are none.
     """
 
     tape: str
@@ -250,6 +255,7 @@ class Report:
     ops_checked: int = 0
     accesses_checked: int = 0
     stale: list[str] = field(default_factory=list)
+    stated: Stated | None = None
 
     def count(self, verdict: str, *, accepted: bool | None = None) -> int:
         """Return how many pairs have a verdict."""
@@ -298,7 +304,8 @@ class Report:
         ``verdict``, ``fault``, ``ops`` with ``op``, ``label``, ``kind``, ``name``, ``queue``, ``device``,
         ``step``, ``split``, ``mode``, ``tensor``; ``buffer``, ``begin``, ``end``, ``text``, ``signature``,
         ``accepted``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale`` (baseline signatures
-        without a match).
+        without a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``, ``found``; null where
+        nothing is stated).
         """
         return {
             "schema": SCHEMA,
@@ -313,6 +320,7 @@ class Report:
             "findings": [f.as_dict() for f in self.findings],
             "conditions": [c.as_dict() for c in self.conditions],
             "stale": self.stale,
+            "verdict_lines": None if self.stated is None else self.stated.as_dict(),
         }
 
 

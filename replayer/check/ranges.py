@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...formats.edges import Contract
 from ...formats.errors import InvalidTape
+from ...formats.limits import MAX_BUFFER_DEPTH
 from ...formats.plain import NULL, flat, ids, optional, words
 from ...formats.tape import Tape
 
@@ -101,7 +102,8 @@ class Buffers:
         offsets = optional(table, "parent_offset")
         shared = optional(table, "shared_key")
         if ids(table, "buffer") != list(range(self.rows)):
-            raise InvalidTape("buffer ids have gaps", expected="0 .. rows-1, in order", where=tape.name)
+            raise InvalidTape("buffer ids have gaps", expected="0 .. rows-1, in order", where=tape.where)
+        depth: list[int] = []
         self.root: list[int] = []
         self.offset: list[int] = []
         self.owner: list[int] = []
@@ -112,15 +114,23 @@ class Buffers:
                 self.root.append(buffer if key is None else keyed.setdefault(key, buffer))
                 self.owner.append(buffer)
                 self.offset.append(0)
+                depth.append(0)
             elif 0 <= parent < buffer:
                 self.root.append(self.root[parent])
                 self.owner.append(self.owner[parent])
                 self.offset.append(self.offset[parent] + (offsets[buffer] or 0))
+                depth.append(depth[parent] + 1)
+                if depth[-1] > MAX_BUFFER_DEPTH:
+                    raise InvalidTape(
+                        f"buffer {buffer} lies in {depth[-1]} others, one in the other",
+                        expected=f"at most {MAX_BUFFER_DEPTH}",
+                        where=tape.where,
+                    )
             else:
                 raise InvalidTape(
                     f"buffer {buffer} has parent {parent}",
                     expected="a buffer with a lower id",
-                    where=tape.name,
+                    where=tape.where,
                 )
 
     def is_whole(self, buffer: int) -> bool:
@@ -161,7 +171,7 @@ class Ranges:
     def __init__(self, tape: Tape, contract: Contract, buffers: Buffers) -> None:
         self._ops = contract.ops
         self._buffers = buffers
-        self._name = tape.name
+        self._where = tape.where
         table = flat(tape.table("accesses"))
         self.tensor = words(table, "name")
         self._sets: dict[int, list[_Row]] = {}
@@ -206,7 +216,7 @@ class Ranges:
         return InvalidTape(
             found,
             expected=expected,
-            where=self._name,
+            where=self._where,
             next_step="`tapedelay info --validate` lists every fault",
         )
 

@@ -125,7 +125,9 @@ def rich_tape() -> Tape:
 def run_cli() -> Run:
     """Run the command line in a process of its own, optionally with little memory."""
 
-    def run(*arguments: Any, memory_bytes: int | None = None, timeout_s: float = 120) -> Any:
+    def run(
+        *arguments: Any, memory_bytes: int | None = None, timeout_s: float = 120, cwd: Path | None = None
+    ) -> Any:
         def limit() -> None:
             if memory_bytes:
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -135,6 +137,7 @@ def run_cli() -> Run:
             capture_output=True,
             text=True,
             timeout=timeout_s,
+            cwd=cwd,
             preexec_fn=limit,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )

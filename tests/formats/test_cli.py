@@ -55,6 +55,7 @@ def test_info(written: Path, run_cli: Any) -> None:
         "1 TAPE0 (queue of device 1): 5 ops; all seen",
         "ops        17: coll 2, sync 2, wait 2,",
         "unknown    1 unresolved waits, 2 ops with unknown accesses",
+        "sets       3 access sets of 4 rows",
         "note       split and step: not seen without the tap",
     ):
         assert any(words in line for line in lines), (words, lines)
@@ -152,13 +153,18 @@ def test_pack(written: Path, run_cli: Any) -> None:
     packed = written.with_name("rich.tape.zip")
     assert done.returncode == 0
     assert done.stderr == f"next: tapedelay info {packed}\n"
+    relative = run_cli("pack", written.name, cwd=written.parent)
+    assert relative.returncode == 2, "it is there already"
+    relative = run_cli("pack", written.name, "--force", cwd=written.parent)
+    assert relative.stdout == f"rich.tape.zip: {packed.stat().st_size:,} bytes\n"
+    assert relative.stderr == "next: tapedelay info rich.tape.zip\n"
     assert run_cli("info", "--dump", packed).stdout == run_cli("info", "--dump", written).stdout
     again = run_cli("pack", "--json", written, "-o", written.with_name("b.zip"))
     assert json.loads(again.stdout)["bytes"] == packed.stat().st_size
     assert packed.read_bytes() == written.with_name("b.zip").read_bytes()
     assert run_cli("pack", packed).returncode == 2
     assert run_cli("pack", written, "-o", written).returncode == 2
-    assert run_cli("pack", written, "-o", written / "no" / "x.zip").returncode == 5
+    assert run_cli("pack", written, "-o", written.with_name("no") / "x.zip").returncode == 5
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from click.testing import CliRunner, Result
 from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.cli import run
 from tapedelay.formats.commands.export import export
+from tapedelay.formats.commands.info import info
 from tapedelay.formats.errors import InfrastructureError, UsageError
 from tapedelay.formats.litmus import parse
+from tapedelay.formats.load import load_tape
 from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
-from tapedelay.formats.window import window
+from tapedelay.formats.window import window, windows
 from tapedelay.formats.write import write_tape
 
 TABLES = ("devices", "queues", "syncs", "buffers", "accesses", "ops", "edges", "lists")
@@ -62,6 +64,17 @@ def test_usage(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for ops in ("5", "9:3", "a:b", "-1:5", "1" * 30 + ":"):
         assert run(["export", str(written), "--format", "litmus", f"--ops={ops}"]) == 2
     assert "FIRST:LAST" in capsys.readouterr().err
+    for ops, said in (
+        (
+            "90:90",
+            "--ops 90:90 holds no op: LAST is not included (expected FIRST:LAST with FIRST",
+        ),
+        ("9000:", "no op in 9000: (expected op ids 0 to 150)"),
+        ("1:10", "no op in 1:10 (expected op ids 0 to 150)"),
+        (":", "FIRST:LAST, FIRST: or :LAST"),
+    ):
+        assert run(["export", str(written), "--format", "litmus", f"--ops={ops}"]) == 2
+        assert said in capsys.readouterr().err, ops
 
 
 def test_too_large_for_a_litmus_file(tmp_path: Path) -> None:
@@ -77,6 +90,26 @@ def test_too_large_for_a_litmus_file(tmp_path: Path) -> None:
 
 
 # --- window ---
+
+
+def test_a_window_says_so_wherever_it_goes(written: Path, tmp_path: Path) -> None:
+    out = tmp_path / "w.litmus"
+    assert run(["export", str(written), "--format", "litmus", "-o", str(out), "--ops", ":60"]) == 0
+    notes = load_tape(out).manifest.notes
+    assert notes[-1] == "window 0:60 of 17 ops"
+    again = window(load_tape(out), 0, 11)
+    assert windows(again.manifest) == ("window 0:60 of 17 ops", "window 0:11 of 6 ops")
+    stored = write_tape(again, tmp_path / "again.tape")
+    for path, shown in (
+        (out, ": complete, a window, "),
+        (stored, ": complete, a window, "),
+        (written, ": complete, 2"),
+    ):
+        assert shown in CliRunner().invoke(info, [str(path)]).stdout
+    whole = tmp_path / "whole.litmus"
+    assert run(["export", str(written), "--format", "litmus", "-o", str(whole), "--ops", "0:"]) == 0
+    assert windows(load_tape(whole).manifest) == ()
+
 
 TEXT = """
 1 | alloc | H | | | A=M0[0:64]

@@ -11,6 +11,7 @@ from tapedelay.formats.errors import MissingInput, UsageError
 from tapedelay.formats.litmus import Verdict, load, parse, read
 from tapedelay.formats.load import load_tape
 from tapedelay.formats.tape import Coverage, Process, Tape
+from tapedelay.formats.validate import validate
 
 
 def table(text: str, name: str = "ops", variant: str = "buggy") -> list[dict[str, Any]]:
@@ -327,7 +328,17 @@ def test_verdicts() -> None:
     )
     assert litmus.verdicts("fixed") == (Verdict("clean"),)
     assert litmus.notes == {"id": "X1", "source": "own"}
-    assert [v.text() for v in litmus.verdicts()] == ["1x2x RAW A[0:64]", "1x2x WAR", "1x2x RAW A"]
+    assert [v.text() for v in litmus.verdicts()] == ["1 x 2x RAW A[0:64]", "1 x 2x WAR", "1 x 2x RAW A"]
+
+
+def test_a_process_that_was_cut_implies_an_incomplete_tape() -> None:
+    text = "process 0 complete=no lost=3\nprocess 1 lost=1\n1 | host | H\n"
+    tape = parse(text).tape()
+    assert (tape.manifest.complete, tape.manifest.lost) == (False, 4)
+    assert validate(tape) == []
+    assert parse("meta lost 9\n" + text).tape().manifest.lost == 9
+    whole = parse("process 0\n1 | host | H\n").tape().manifest
+    assert (whole.complete, whole.lost) == (True, 0)
 
 
 def test_fixed_verdicts() -> None:
@@ -354,5 +365,5 @@ def test_files(tmp_path: Path) -> None:
         assert ops(load_tape(f"{file}{suffix}")) == rows
     assert load(file).name == "x.litmus"
     assert read(file).name == "x.litmus"
-    with pytest.raises(MissingInput, match=r"nothere\.litmus: cannot read the file: No such file"):
+    with pytest.raises(MissingInput, match=r"nothere\.litmus: cannot be opened: No such file"):
         load(tmp_path / "nothere.litmus")

@@ -38,6 +38,88 @@ def test_exit_codes_and_variants(bug: Path, capsys: Capture) -> None:
     assert "clean: 0 races" in capsys.readouterr().out
 
 
+def test_verdict_lines_are_compared(bug: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert run(["check", str(bug)]) == 1
+    assert capsys.readouterr().out.endswith("\nverdict lines: hold\n")
+    assert run(["check", str(bug), "--expect"]) == 0
+    assert run(["check", f"{bug}:fixed", "--expect"]) == 0
+    wrong = tmp_path / "wrong.litmus"
+    for stated in (
+        "clean",
+        "race: 2x5 RAW M0",
+        "race: 2x5 WAR M0; 1x5 WAW M0",
+        "unknown:",
+        "possible: 2x5 WAR M0",
+    ):
+        wrong.write_text(BUG + stated + "\n")
+        assert run(["check", str(wrong)]) == 1
+        assert run(["check", str(wrong), "--expect"]) == 1
+        found = "found race: 2x5 WAR M0[1024:2048]"
+        assert f"verdict lines: differ: expected {stated}, {found}" in capsys.readouterr().out
+        run(["check", str(wrong), "--json"])
+        lines = json.loads(capsys.readouterr().out)["verdict_lines"]
+        assert lines == {"hold": False, "expected": [stated], "found": ["race: 2x5 WAR M0[1024:2048]"]}
+    wrong.write_text("1 | host | H | | M |\nrace: 1x1 WAW M\n")
+    assert run(["check", str(wrong)]) == 0
+    assert run(["check", str(wrong), "--expect"]) == 1
+    wrong.write_text("1 | kernel | s0 | ? | |\nunknown:\n")
+    assert run(["check", str(wrong)]) == 4
+    assert run(["check", str(wrong), "--expect"]) == 0
+    capsys.readouterr()
+    wrong.write_text(BUG)
+    assert run(["check", str(wrong), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["verdict_lines"] is None
+    assert run(["check", str(wrong)]) == 1
+    assert "verdict lines" not in capsys.readouterr().out
+    assert run(["check", str(wrong), "--expect"]) == 2
+
+
+def test_the_next_command_can_be_pasted(tmp_path: Path, bug: Path, capsys: Capture) -> None:
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    tape, known = folder / "run.tape", folder / "known it.json"
+    write_tape(ggml_like(3), tape)
+    clean = folder / "clean.tape"
+    write_tape(ggml_like(synchronised=True), clean)
+    litmus = tmp_path / "e.litmus"
+    litmus.write_text("1 | kernel | s0 | ? | |\n")
+
+    def after(*arguments: object) -> str:
+        run(["check", *map(str, arguments)])
+        (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("next: ")]
+        return line.removeprefix("next: tapedelay ")
+
+    assert after(tape) == f"check '{tape}' --all"
+    assert after(tape, "--all") == f"check '{tape}' --write-baseline known.json"
+    assert after(tape, "--write-baseline", known) == f"check '{tape}' --baseline '{known}'"
+    accepted = known.read_text()
+    known.write_text('{"schema": "tapedelay-baseline-1", "accepted": []}')
+    assert after(tape, "--baseline", known) == f"check '{tape}' --baseline '{known}' --all"
+    assert after(tape, "--baseline", known, "--all") == f"export '{tape}' --format litmus --ops 0:2"
+    known.write_text(accepted)
+    diff = "  # compare it with another run's by diff"
+    assert after(tape, "--baseline", known) == f"info --dump --no-times '{tape}'{diff}"
+    assert after(clean) == f"info --dump --no-times '{clean}'{diff}"
+    assert after(litmus) == f"info {litmus}"
+    assert after(bug) == f"check {bug} --variant fixed"
+
+
+def test_an_empty_tape(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "empty.tape"
+    write_tape(TapeBuilder().build(), path)
+    assert run(["check", str(path)]) == 4
+    assert capsys.readouterr().out == "empty.tape: cannot judge: no ops\n"
+
+
+def test_what_is_possible_is_called_possible(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "p.litmus"
+    path.write_text("1 | kernel | s0 | | A:may_write |\n2 | kernel | s1 | | A |\n")
+    assert run(["check", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "p.litmus: 1 possible in 2 ops and 2 accesses"
+    assert lines[2].startswith("POSSIBLE  WAW on `A`")
+
+
 def test_usage_and_bad_input(tmp_path: Path, bug: Path, capsys: Capture) -> None:
     assert run(["check"]) == 2
     assert run(["check", str(bug), "--variant", "half"]) == 2
