@@ -54,6 +54,7 @@ def op_rows(tables: Tables, ids: Ints) -> Ints:
 
 
 def keys_and_refs(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that keys count up and references name rows that exist."""
     for name, spec in TABLES.items():
         t = tables[name]
         if not t.rows:
@@ -74,6 +75,7 @@ def keys_and_refs(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def words_and_signs(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check enumerations against their words, and that sizes and times are not negative."""
     for name, spec in TABLES.items():
         t = tables[name]
         if not t.rows:
@@ -98,6 +100,7 @@ def _groups(ids: Ints) -> tuple[Ints, Ints]:
 
 
 def sets_and_lists(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that access sets and lists are in order and that ops name existing ones."""
     a, lists, ops = tables["accesses"], tables["lists"], tables["ops"]
     if a.rows:
         ids, seq = a.ints("set"), a.ints("seq")
@@ -121,6 +124,7 @@ def sets_and_lists(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that accesses lie inside their buffers, for every arg and unit."""
     a, ops, buffers, lists = tables["accesses"], tables["ops"], tables["buffers"], tables["lists"]
     if not a.rows:
         return
@@ -202,6 +206,7 @@ def _list_extremes(lists: Columns) -> tuple[Ints, Ints, Ints]:
 
 
 def buffers_nest(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that sub-allocations lie inside their parents."""
     b = tables["buffers"]
     if not b.rows:
         return
@@ -238,6 +243,7 @@ def buffers_nest(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def buffers_live(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that alloc and free ops and the rows of their buffers name each other."""
     b, ops = tables["buffers"], tables["ops"]
     if not ops.rows:
         return
@@ -280,6 +286,7 @@ def buffers_live(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def queues_issue(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that host threads lie on hosts and that only they issue."""
     q, d, ops = tables["queues"], tables["devices"], tables["ops"]
     if not q.rows:
         return
@@ -296,6 +303,7 @@ def queues_issue(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def ops_synchronise(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check parents, waits, records, semaphores and collectives."""
     ops = tables["ops"]
     if not ops.rows:
         return
@@ -333,6 +341,7 @@ def ops_synchronise(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def ops_aim(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check the targets of syncs, allocs and frees."""
     ops = tables["ops"]
     if not ops.rows:
         return
@@ -356,6 +365,7 @@ def ops_aim(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def ops_in_time(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that issue times of one issuer do not go back."""
     ops = tables["ops"]
     rows = np.flatnonzero(ops.valid("issue_ns") & ops.valid("issuer")) if ops.rows else np.zeros(0, np.int64)
     if not len(rows):
@@ -371,12 +381,14 @@ def ops_in_time(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def edges_join(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that an edge joins two ops."""
     e = tables["edges"]
     if e.rows:
         found.rows("edge", "edges", e.ints("src") == e.ints("dst"), "src and dst are the same op")
 
 
 def manifest_agrees(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check the manifest against the tables, and for paths."""
     m = tape.manifest
     seen: set[int] = set()
     for i, c in enumerate(m.coverage):
@@ -416,6 +428,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def graphs_hold(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check the nodes of graphs."""
     g, n = tables["graphs"], tables["nodes"]
     if not g.rows and not n.rows:
         return
@@ -449,6 +462,7 @@ def graphs_hold(found: Findings, tape: Tape, tables: Tables) -> None:
 
 
 def profiles_known(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that devices name known profiles that make sense."""
     for name, data in tape.manifest.profiles.items():
         try:
             Profile.from_dict(name, data)

@@ -43,6 +43,47 @@ def violations(path: Path, source: str) -> list[str]:
     return bad
 
 
+def recorder_names() -> set[str]:
+    """Return what the recorder offers to others: its ``__all__``."""
+    for node in ast.parse((ROOT / "recorder" / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError("recorder/__init__.py has no __all__")
+
+
+def private_uses(path: Path, source: str) -> list[str]:
+    """Return the imports of the recorder by another room that are not of its public names."""
+    public = recorder_names()
+    return [
+        f"{path.relative_to(ROOT)}:{line} imports {'.'.join([target, *below])}"
+        for line, target, below in rooms_imported(path, source)
+        if target == "recorder" and not (len(below) == 1 and below[0] in public)
+    ]
+
+
+def test_the_replayer_uses_public_names_of_the_recorder_only() -> None:
+    assert recorder_names()
+    files = sorted((ROOT / "replayer").rglob("*.py"))
+    assert [v for f in files for v in private_uses(f, f.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "bad"),
+    [
+        ("from ...recorder import record", False),
+        ("from tapedelay.recorder import Recording", False),
+        ("from ...recorder.session import Recording", True),
+        ("from ...recorder import session", True),
+        ("from ... import recorder", True),
+        ("import tapedelay.recorder.launch", True),
+        ("from tapedelay.recorder import *", True),
+        ("from ...formats.tape import Tape", False),
+    ],
+)
+def test_the_rule_on_public_names_bites(source: str, bad: bool) -> None:
+    assert bool(private_uses(ROOT / "replayer/check/x.py", source)) == bad
+
+
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))
 def test_no_import_goes_up(room: str) -> None:
     files = sorted((ROOT / room).rglob("*.py"))

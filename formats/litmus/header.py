@@ -30,32 +30,38 @@ class HeaderReader:
         self.profiles: dict[str, dict[str, Any]] = {}
 
     def int_or_none(self, spot: Spot, values: dict[str, str | None], key: str, bits: int = 64) -> int | None:
+        """Take a number out of the options; None where it is missing or null."""
         text = values.pop(key, None)
         return None if text is None else integer(spot, text, key, bits=bits)
 
     def int_or(
         self, spot: Spot, values: dict[str, str | None], key: str, default: int, bits: int = 32
     ) -> int:
+        """Take a number out of the options, or return the default."""
         return integer(spot, values.pop(key), key, bits=bits) if key in values else default
 
     def name_or(self, spot: Spot, values: dict[str, str | None], key: str, default: str) -> str:
+        """Take a name out of the options, or return the default."""
         text = values.pop(key, default)
         if text is None:
             raise spot.error(f"{key}=-", "a name")
         return text
 
     def args(self, d: Declaration, least: int, most: int, form: str) -> tuple[str, ...]:
+        """Return the plain words of a line, so many as its form has."""
         if not least <= len(d.options.args) <= most:
             raise d.spot.error(f"`{d.word} {d.rest[:60]}`", form)
         return d.options.args
 
     def finish(self, d: Declaration, values: dict[str, str | None], form: str) -> None:
+        """Refuse options that nothing has taken."""
         if values:
             raise d.spot.error(f"{next(iter(values))}=", form)
 
     # --- one method per header word ---
 
     def do_process(self, d: Declaration) -> None:
+        """Read a ``process`` line."""
         form = "process N [complete=no] [records=N] [lost=N] [wall_offset=NS]"
         (number,) = self.args(d, 1, 1, form)
         v = dict(d.options.values)
@@ -72,6 +78,7 @@ class HeaderReader:
         self.finish(d, v, form)
 
     def do_device(self, d: Declaration) -> None:
+        """Read a ``device`` line."""
         form = "device NAME KIND [profile=NAME] [process=N]"
         name, kind = self.args(d, 2, 2, form)
         v = dict(d.options.values)
@@ -88,11 +95,13 @@ class HeaderReader:
         self.finish(d, v, form)
 
     def do_host(self, d: Declaration) -> None:
+        """Read a ``host`` line."""
         self._queue(
             d, "host NAME [DEVICE] [process=N] [clock=NAME] [clock_error=NS] [order=in|out]", "host_thread"
         )
 
     def do_queue(self, d: Declaration) -> None:
+        """Read a ``queue`` line."""
         self._queue(
             d,
             "queue NAME [DEVICE] [kind=KIND] [order=in|out] [process=N] [clock=NAME] [clock_error=NS]",
@@ -132,6 +141,7 @@ class HeaderReader:
         self.finish(d, v, form)
 
     def do_sync(self, d: Declaration) -> None:
+        """Read a ``sync`` line."""
         form = "sync NAME KIND [device=NAME] [process=N, - if shared by several]"
         name, kind = self.args(d, 2, 2, form)
         v = dict(d.options.values)
@@ -148,6 +158,7 @@ class HeaderReader:
         self.finish(d, v, form)
 
     def do_buffer(self, d: Declaration) -> None:
+        """Read a ``buffer`` line."""
         form = (
             "buffer NAME[#generation] [BYTES] [device=NAME] [kind=KIND] [parent=BUFFER offset=N] [shared=KEY]"
             " [alloc=ROW] [free=ROW]"
@@ -221,6 +232,7 @@ class HeaderReader:
         return ident
 
     def do_coverage(self, d: Declaration) -> None:
+        """Read a ``coverage`` line."""
         form = "coverage QUEUE [accesses=W] [host_accesses=W] [waits=W] [times=W], W = full, partial or none"
         (name,) = self.args(d, 1, 1, form)
         for key, word in d.options.values.items():
@@ -232,6 +244,7 @@ class HeaderReader:
     _coverage_lines: list[tuple[Spot, str, dict[str, str]]]
 
     def do_list(self, d: Declaration) -> None:
+        """Read a ``list`` line."""
         number, _, units = d.rest.partition(" ")
         ident = integer(d.spot, number, "list id", bits=32, low=0)
         if ident in self._list_ids:
@@ -243,6 +256,7 @@ class HeaderReader:
     _list_ids: set[int]
 
     def do_set(self, d: Declaration) -> None:
+        """Read a ``set`` line."""
         cells = split(d.spot, d.rest, "|")
         if len(cells) != 3:
             raise d.spot.error(f"`set {d.rest[:60]}`", "set N | reads | writes")
@@ -255,6 +269,7 @@ class HeaderReader:
     _set_ids: set[int]
 
     def do_profile(self, d: Declaration) -> None:
+        """Read a ``profile`` line."""
         name, _, rest = d.rest.partition(" ")
         if name.startswith('"'):
             raise d.spot.error(f"profile {shown(name)}", "a plain name")
@@ -264,6 +279,7 @@ class HeaderReader:
         self.profiles[name] = value
 
     def do_meta(self, d: Declaration) -> None:
+        """Read a ``meta`` line."""
         kinds: dict[str, type] = {
             "engine": dict, "switches": dict, "notes": list, "complete": bool, "lost": int, "created_by": str,
         }  # fmt: skip
