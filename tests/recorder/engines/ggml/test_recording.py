@@ -59,7 +59,7 @@ def calls(spool: Spool, *kinds: Kind) -> list[Any]:
 
 def sets(spool: Spool) -> list[tuple[Flag, int, int, int, int, int]]:
     return [
-        (Flag(int(r["flags"])), *(int(r[n]) for n in ("d", "a", "e", "b", "c")))
+        (Flag(int(r["flags"])), int(r["d"]), int(r["a"]), int(r["e"]), int(r["b"]), int(r["c"]))
         for r in calls(spool, Kind.SET)
     ]
 
