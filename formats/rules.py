@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from .columns import Bools, Columns, Ints
+from .edges.kinship import kinship
 from .errors import InvalidTape
+from .limits import MAX_BUFFER_DEPTH, MAX_QUEUES
 from .profiles import BUILTIN, Profile
 from .schema import COVERAGE, TABLES
 from .tape import Tape
@@ -61,7 +63,8 @@ def keys_and_refs(found: Findings, tape: Tape, tables: Tables) -> None:
             continue
         if spec.key == "op":
             ids = t.ints("op")
-            bad = np.diff(ids, prepend=-1) <= 0
+            bad = ids < 0
+            bad[1:] |= ids[1:] <= ids[:-1]  # a difference may overflow
             found.rows("id", name, bad, lambda r, ids=ids: f"op {ids[r]} does not follow op {ids[r - 1]}")  # type: ignore[misc]
         elif spec.key:
             ids = t.ints(spec.key)
@@ -158,28 +161,43 @@ def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
     size = buffers.ints("bytes")[row] if buffers.rows else np.full(a.rows, -1)
     sized = known & (buffers.valid("bytes")[row] if buffers.rows else np.zeros(a.rows, np.bool_))
     unit_bytes = np.where(repeats, a.ints("unit_bytes"), 0)
+    limit = np.where(sized, size, np.iinfo(np.int64).max)
+    shape = (a.ints("offset"), a.ints("bytes"), a.ints("offset_per_arg"), a.ints("bytes_per_arg"), unit_bytes)
     wrong = np.zeros(a.rows, np.bool_)
     for arg in args:
         for unit in (lo, hi):
-            parts = [
-                a.ints("offset").astype(np.float64),
-                a.ints("offset_per_arg").astype(np.float64) * arg[at],
-                unit_bytes.astype(np.float64) * unit[at],
-                a.ints("bytes").astype(np.float64),
-                a.ints("bytes_per_arg").astype(np.float64) * arg[at],
-            ]
-            huge = sum(np.abs(p) for p in parts) > 2.0**62
-            keep = np.where(huge, 0, 1)
-            begin = a.ints("offset") * keep + (a.ints("offset_per_arg") * keep) * (arg[at] * keep)
-            begin = begin + (unit_bytes * keep) * (unit[at] * keep)
-            length = a.ints("bytes") * keep + (a.ints("bytes_per_arg") * keep) * (arg[at] * keep)
-            wrong |= huge | (begin < 0) | (length < 0) | (sized & (begin + length > size))
+            wrong |= _outside(shape, arg[at], unit[at], limit)
+    # These corners are more than any one op needs: ask again with the arg and list of each op.
+    ask = np.flatnonzero(wrong & (grows | repeats) & np.isin(ids, used))
+    if len(ask):
+        by_set = np.argsort(used, kind="stable")
+        low, high = np.zeros(ops.rows, np.int64), np.zeros(ops.rows, np.int64)
+        low[has_list], high[has_list] = list_lo[where], list_hi[where]
+        arg = np.where(ops.valid("arg"), ops.ints("arg"), 0)
+        begins = np.searchsorted(used[by_set], ids[ask], side="left")
+        ends = np.searchsorted(used[by_set], ids[ask], side="right")
+        for row, first, last in zip(ask.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            mine = by_set[first:last]
+            one = tuple(column[row] for column in shape)
+            wrong[row] = any(_outside(one, arg[mine], u[mine], limit[row]).any() for u in (low, high))
     found.rows(
         "access-range",
         "accesses",
         wrong,
         lambda r: f"set {ids[r]} reaches beyond buffer {buf[r]} of {size[r]} bytes",
     )
+
+
+def _outside(shape: tuple[Any, ...], arg: Ints, unit: Ints, limit: Ints) -> Bools:
+    """Return where an access of (offset, bytes, both per arg, bytes per unit) is not in ``[0, limit)``."""
+    offset, length, offset_per_arg, bytes_per_arg, unit_bytes = shape
+    terms = ((offset, 1), (offset_per_arg, arg), (unit_bytes, unit), (length, 1), (bytes_per_arg, arg))
+    huge = sum(np.abs(np.asarray(x, np.float64) * np.asarray(y, np.float64)) for x, y in terms) > 2.0**62
+    keep = np.where(huge, 0, 1)
+    begin = offset * keep + (offset_per_arg * keep) * (arg * keep) + (unit_bytes * keep) * (unit * keep)
+    size = length * keep + (bytes_per_arg * keep) * (arg * keep)
+    bad: Bools = huge | (begin < 0) | (size < 0) | (begin + size > limit)
+    return bad
 
 
 def _extremes(sets: Ints, used: Ints, values: Ints, valid: Bools) -> tuple[Ints, Ints]:
@@ -300,6 +318,10 @@ def queues_issue(found: Findings, tape: Tape, tables: Tables) -> None:
         fits = ops.valid("issuer") & (issuer >= 0) & (issuer < q.rows)
         bad = fits & ~host[np.where(fits, issuer, 0)]
         found.rows("queue-host", "ops", bad, lambda r: f"issuer {issuer[r]} is no host thread")
+        queue = ops.ints("queue")
+        fits = (queue >= 0) & (queue < q.rows)
+        bad = fits & ~host[np.where(fits, queue, 0)] & ops.words("kind").isin(("sync",))
+        found.rows("queue-host", "ops", bad, lambda r: f"a sync on queue {queue[r]}, which is no host thread")
 
 
 def ops_synchronise(found: Findings, tape: Tape, tables: Tables) -> None:
@@ -378,6 +400,34 @@ def ops_in_time(found: Findings, tape: Tape, tables: Tables) -> None:
     bad[rows[order[back]]] = True
     when = ops.ints("issue_ns")
     found.rows("time-order", "ops", bad, lambda r: f"issue_ns {when[r]} is before the issuer's previous op")
+
+
+def nothing_grows_over(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check the numbers and depths that a reader has to bear."""
+    ops, buffers, queues = tables["ops"], tables["buffers"], tables["queues"].rows
+    if queues > MAX_QUEUES:
+        found.add("limit", "queues", None, f"{queues} queues")
+    if buffers.rows:
+        rows = np.arange(buffers.rows)
+        parent = buffers.ints("parent")
+        up = np.where(buffers.valid("parent") & (parent < rows), parent, -1)
+        at = up
+        for _ in range(MAX_BUFFER_DEPTH):
+            at = np.where(at >= 0, up[at], -1)
+            if (at < 0).all():
+                break
+        found.rows("limit", "buffers", at >= 0, lambda r: f"buffer {r} lies in more than {MAX_BUFFER_DEPTH}")
+    if ops.rows and ops.valid("parent").any():
+        parent, member = op_rows(tables, ops.ints("parent")), ops.words("kind").isin(("coll",))
+        known = (
+            ops.valid("parent") & exists(tables, "ops", ops.ints("parent")) & (parent < np.arange(ops.rows))
+        )
+        kin = kinship(
+            np.where(member & ops.valid("sync"), ops.ints("sync"), -1).tolist(),
+            np.where(known, parent, -1).tolist(),
+        )
+        for code, row, fault in kin.faults:
+            found.add(code, "ops", row, f"op {ops.ints('op')[row]} {fault}")
 
 
 def edges_join(found: Findings, tape: Tape, tables: Tables) -> None:
@@ -489,6 +539,7 @@ ALL_RULES: tuple[Rule, ...] = (
     ops_synchronise,
     ops_aim,
     ops_in_time,
+    nothing_grows_over,
     edges_join,
     manifest_agrees,
     graphs_hold,

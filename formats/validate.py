@@ -13,6 +13,7 @@ import numpy as np
 
 from .columns import Bools, Columns
 from .errors import InvalidTape
+from .limits import MAX_ABOVE, MAX_BUFFER_DEPTH, MAX_QUEUES
 from .schema import SCHEMAS
 from .tape import Tape
 
@@ -27,14 +28,17 @@ RULES: dict[str, str] = {
     "set-ref": "`ops.access_set` is null, 0, or a set that has rows",
     "list-order": "lists: ids from 0, increasing, rows of a list adjacent",
     "list-ref": "`ops.list` is null or a list that has rows",
-    "access-range": "an access lies inside its buffer, for every `arg` and unit that ops use it with",
+    "access-range": "an access lies inside its buffer, for every `arg` and unit that an op uses it with "
+    "(0 where no op uses it)",
     "access-arg": "an op whose set grows has an `arg`; one whose set repeats per unit has a `list`",
     "buffer-parent": "a parent has a lower id and the same device; `parent_offset` is set exactly when there "
     "is a parent; the range lies inside it; only roots have a `shared_key`",
     "buffer-life": "`alloc_op` and `free_op` are ops of that kind whose target is the buffer, in that order; "
     "an alloc or free that names a buffer is named by it (of two frees, the first)",
-    "queue-host": "host threads belong to a device of kind host, and issuers are host threads",
-    "op-parent": "a parent is an earlier op",
+    "queue-host": "host threads belong to a device of kind host; issuers are host threads; a sync stands on "
+    "the queue of a host thread",
+    "op-parent": "a parent is an earlier op, and no op is part of itself, the members of a collective taken "
+    "as one (a parent in the same collective counts for nothing)",
     "sync-missing": "record, wait, semsig, semwait and coll name a sync",
     "sync-of": "`sync_of` stands on waits only and names an earlier record of the same sync",
     "wait-state": "`wait_state` stands only on waits whose `sync_of` is null",
@@ -51,6 +55,8 @@ RULES: dict[str, str] = {
     "node": "nodes of a graph are adjacent and count from 0 to n_nodes + n_leafs - 1; sources lie inside or "
     "are -1",
     "private": "the manifest holds no paths",
+    "limit": f"at most {MAX_QUEUES:,} queues; an op is part of at most {MAX_ABOVE} others (its parent, that "
+    f"one's parent, ...; a collective of those of all members), a buffer of at most {MAX_BUFFER_DEPTH}",
 }
 
 PER_RULE_MAX = 100

@@ -25,7 +25,6 @@ __all__ = [
     "SEMAPHORE",
     "SYNC",
     "Contract",
-    "is_ancestor",
 ]
 
 RULES = (
@@ -59,6 +58,8 @@ class Contract:
         Rows of the units that have more than one.
     parents, children : dict
         Parent units of a unit and the reverse; units without any are left out.
+    above : dict
+        All that a unit is part of, directly or not; units without parents are left out.
     source, target, rule : numpy.ndarray
         Edges between units, in no particular order; `rule` indexes `RULES`.
     any_of : dict
@@ -78,6 +79,7 @@ class Contract:
     members: dict[int, list[int]]
     parents: dict[int, tuple[int, ...]]
     children: dict[int, list[int]]
+    above: dict[int, frozenset[int]]
     profiles: list[Profile]
     source: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     target: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -96,7 +98,7 @@ class Contract:
 
     def is_ancestor(self, ancestor: int, unit: int) -> bool:
         """Whether `unit` is part of `ancestor`, directly or not."""
-        return is_ancestor(self.parents, ancestor, unit)
+        return ancestor in self.above.get(unit, ())
 
     def by_target(self) -> tuple[list[int], list[int]]:
         """Return (first, sources): the sources of unit u are ``sources[first[u]:first[u+1]]``."""
@@ -118,16 +120,3 @@ def _grouped(
     counts = np.bincount(key, minlength=rows) if len(key) else np.zeros(rows, np.int64)
     first = np.concatenate(([0], np.cumsum(counts)))
     return first.tolist(), value[by].tolist()
-
-
-def is_ancestor(parents: dict[int, tuple[int, ...]], ancestor: int, unit: int) -> bool:
-    """Whether `unit` is part of `ancestor`, directly or not."""
-    todo, seen = list(parents.get(unit, ())), set()
-    while todo:
-        at = todo.pop()
-        if at == ancestor:
-            return True
-        if at not in seen:
-            seen.add(at)
-            todo.extend(parents.get(at, ()))
-    return False

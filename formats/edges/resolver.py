@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..limits import MAX_ABOVE, MAX_QUEUES
 from ..plain import NULL, flat, ids
 from ..tape import Tape
 from .columns import Ops, Queues, Table
@@ -22,9 +23,9 @@ from .contract import (
     SEMAPHORE,
     SYNC,
     Contract,
-    is_ancestor,
 )
 from .declared import Declared
+from .kinship import kinship
 from .semaphores import pair_semaphores
 
 __all__ = ["Resolver", "resolve"]
@@ -53,6 +54,8 @@ class Resolver:
         self.queues = Queues(tape)
         self.declared = Declared(tape, self.check)
         self.check.dense(ids(flat(tape.table("queues")), "queue"), "queue")
+        if self.queues.rows > MAX_QUEUES:
+            raise self.check.error(f"{self.queues.rows} queues", f"at most {MAX_QUEUES}")
         self.check.below(self.queues.device, self.declared.devices, "device", nullable=False)
         self._check_ops(self.declared.buffers, self.declared.devices)
         self.lists = self._lists()
@@ -69,7 +72,7 @@ class Resolver:
     def _check_ops(self, buffers: int, devices: int) -> None:
         ops, check = self.ops, self.check
         keys = np.asarray(ops.op, dtype=np.int64)
-        if len(keys) and (keys[0] < 0 or (np.diff(keys) <= 0).any()):
+        if len(keys) and (keys[0] < 0 or (keys[1:] <= keys[:-1]).any()):
             raise check.error("op ids do not grow", "strictly increasing ids from row to row")
         self.keys = keys
         syncs = flat(self.tape.table("syncs"))
@@ -105,27 +108,14 @@ class Resolver:
 
     def _units(self) -> None:
         ops = self.ops
-        self.unit = list(range(ops.rows))
-        self.members: dict[int, list[int]] = {}
-        joint: dict[int, list[int]] = {}
-        for row, kind in enumerate(ops.kind):
-            if kind == "coll" and ops.sync[row] != NULL:
-                joint.setdefault(ops.sync[row], []).append(row)
-        for rows in joint.values():
-            if len(rows) > 1:
-                self.members[rows[-1]] = rows
-                for row in rows:
-                    self.unit[row] = rows[-1]
-        self.parents: dict[int, tuple[int, ...]] = {}
-        self.children: dict[int, list[int]] = {}
-        for row, parent in enumerate(ops.parent):
-            if parent == NULL:
-                continue
-            child, above = self.unit[row], self.unit[parent]
-            known = self.parents.get(child, ())
-            if above not in known:
-                self.parents[child] = (*known, above)
-                self.children.setdefault(above, []).append(child)
+        kin = kinship(
+            [s if k == "coll" else NULL for k, s in zip(ops.kind, ops.sync, strict=True)], ops.parent
+        )
+        for _, row, fault in kin.faults:
+            expected = f"an op that is no part of itself, and of at most {MAX_ABOVE} others"
+            raise self.check.error(f"op {ops.op[row]} {fault}", expected)
+        self.unit, self.members, self.above = kin.unit, kin.members, kin.above
+        self.parents, self.children = kin.parents, kin.children
 
     # --- edges ---
 
@@ -133,7 +123,7 @@ class Resolver:
         """Add an edge; False where the source is part of what the target is part of (it has only started)."""
         if source == target:
             return True
-        if target in self.parents and is_ancestor(self.parents, source, target):
+        if target in self.above and source in self.above[target]:
             return False
         self._sources.append(source)
         self._targets.append(target)
@@ -164,6 +154,7 @@ class Resolver:
             members=self.members,
             parents=self.parents,
             children=self.children,
+            above=self.above,
             profiles=self.declared.profiles,
             source=np.array(self._sources, dtype=np.int32),
             target=np.array(self._targets, dtype=np.int32),
@@ -259,7 +250,7 @@ class Resolver:
                 loose[queue].append(unit)
             seen[queue] += 1
             if stays and issuer != NULL and issuer != queue and host[issuer]:
-                kept = [s for s in blocked[issuer] if is_ancestor(self.parents, s, unit)]
+                kept = [s for s in blocked[issuer] if s in self.above.get(unit, ())]
                 blocked[issuer] = [unit, *kept]
 
     def _wait(self, row: int, newest: dict[int, int]) -> None:

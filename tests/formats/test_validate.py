@@ -37,6 +37,52 @@ def op(**columns: Any) -> Break:
     return lambda b: b.op(**{"queue": 0, "issuer": 0, "access_set": 0, **columns})
 
 
+def queues(more: int) -> Break:
+    return lambda b: [b.queue(device=1, name=f"q{i}") for i in range(more)]
+
+
+def nested_buffers(depth: int) -> Break:
+    def change(b: TapeBuilder) -> None:
+        at = b.buffer(device=1, name="deep", bytes=64)
+        for _ in range(depth):
+            at = b.buffer(device=1, name="deep", bytes=64, parent=at, parent_offset=0)
+
+    return change
+
+
+def nested_ops(depth: int) -> Break:
+    def change(b: TapeBuilder) -> None:
+        at = b.op(kind="kernel", queue=1, issuer=0, access_set=0)
+        for _ in range(depth):
+            at = b.op(kind="kernel", queue=1, issuer=0, access_set=0, parent=at)
+
+    return change
+
+
+def part_of_itself(b: TapeBuilder) -> None:
+    """Add a collective of which a member is part of a kernel that is part of another member."""
+    sync = b.sync(name="ring", kind="collective")
+    first = b.op(kind="coll", queue=1, issuer=0, access_set=0, sync=sync)
+    between = b.op(kind="kernel", queue=1, issuer=0, access_set=0, parent=first)
+    b.op(kind="coll", queue=1, issuer=0, access_set=0, sync=sync, parent=between)
+
+
+def argument_and_units(*pairs: tuple[int, int]) -> Break:
+    """Add ops with these args and units over 1024 bytes of which each arg and each unit takes 64."""
+
+    def change(b: TapeBuilder) -> None:
+        pool = b.buffer(device=1, name="pool", bytes=1024)
+        touched = b.access_set(
+            [
+                {"buffer": pool, "offset": 0, "bytes": 64, "mode": "read", "offset_per_arg": 64, "unit_bytes": 64},
+            ]
+        )  # fmt: skip
+        for arg, unit in pairs:
+            b.op(kind="kernel", queue=1, issuer=0, access_set=touched, arg=arg, list=b.unit_list([unit]))
+
+    return change
+
+
 # rows of ops in the rich tape
 (
     SPLIT,
@@ -63,6 +109,8 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("id", "queues", put("queues", 2, queue=1)),
     ("id", "ops", put("ops", HOST, op=30)),
     ("id", "ops", put("ops", SPLIT, op=-4)),
+    ("id", "ops", put("ops", SPLIT, op=-(1 << 63))),
+    ("id", "ops", put("ops", SPLIT, op=(1 << 63) - 1)),
     ("id", "requests", put("requests", 0, request=1)),
     ("ref", "queues", put("queues", 1, device=9)),
     ("ref", "queues", put("queues", 1, device=-1)),
@@ -108,6 +156,7 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("access-range", "accesses", put("ops", KERNEL, arg=-2)),
     ("access-range", "accesses", put("ops", KERNEL, arg=1 << 62)),
     ("access-range", "accesses", put("lists", 0, unit=256)),
+    ("access-range", "accesses", argument_and_units((0, 10), (10, 0), (10, 10))),
     ("access-arg", "ops", put("ops", KERNEL, arg=None)),
     ("access-arg", "ops", put("ops", COPY, list=None)),
     ("buffer-parent", "buffers", put("buffers", 1, parent=1)),
@@ -127,8 +176,13 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("buffer-life", "ops", op(kind="free", target=2)),
     ("queue-host", "queues", put("queues", 0, device=1)),
     ("queue-host", "ops", put("ops", KERNEL, issuer=1)),
+    ("queue-host", "ops", put("ops", SYNC, queue=1)),
     ("op-parent", "ops", put("ops", KERNEL, parent=20)),
     ("op-parent", "ops", put("ops", SPLIT, parent=30)),
+    ("op-parent", "ops", part_of_itself),
+    ("limit", "queues", queues(4094)),
+    ("limit", "buffers", nested_buffers(65)),
+    ("limit", "ops", nested_ops(257)),
     ("sync-missing", "ops", put("ops", UNRESOLVED, sync=None)),
     ("sync-missing", "ops", put("ops", COLL, sync=None)),
     ("sync-of", "ops", put("ops", WAIT, sync_of=40)),
@@ -217,6 +271,12 @@ def test_every_rule_is_tested(rich_tape: Tape) -> None:
         op(kind="free"),
         op(kind="free", target=1),  # a double free is for check to find
         drop("telemetry", 0),
+        queues(4093),
+        nested_buffers(64),
+        nested_ops(256),
+        argument_and_units(
+            (0, 10), (10, 0), (5, 10)
+        ),  # no op has both the greatest arg and the greatest unit
     ],
 )
 def test_limits_are_not_violations(rich_builder: TapeBuilder, rich_tape: Tape, change: Break) -> None:
@@ -254,6 +314,14 @@ def test_loading_refuses_what_is_invalid(rich_builder: TapeBuilder, rich_tape: T
 def test_empty_tapes_are_valid() -> None:
     assert validate(TapeBuilder().build()) == []
     assert validate(Tape(Manifest(), {})) == []
+
+
+def test_the_last_op_id_may_come_first() -> None:
+    b = TapeBuilder()
+    host = b.device(name="CPU", kind="host")
+    queue = b.queue(device=host, name="main", kind="host_thread")
+    b.op(op=(1 << 63) - 1, kind="host", queue=queue, issuer=queue, access_set=0)
+    assert validate(b.build()) == []
 
 
 def test_corpus_is_valid() -> None:
