@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tapedelay
 from tapedelay.formats.dump import dump_lines
 from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
@@ -505,6 +506,7 @@ def test_lost_records_and_early_ends_are_said(engine: Callable[..., Any]) -> Non
     assert any("stopped early" in n for n in m.notes)
     assert any("split and step: not seen" in n for n in m.notes)
     assert m.engine == {"name": "ggml", "build": "b1", "api_version": 2, "device_compute": False}
+    assert m.created_by == f"tapedelay {tapedelay.__version__}"
 
 
 def test_nothing_private_reaches_the_tape(engine: Callable[..., Any]) -> None:

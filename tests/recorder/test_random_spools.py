@@ -28,7 +28,8 @@ def fill(e: Any, rng: random.Random) -> None:
     events = [w.event(d) for d in e.devices]
     generation = dict.fromkeys(events, 0)
     modes = ("read", "write", "update", "may_write", "reduce")
-    places = (e.host, e.memory)
+    view = w.buffer(e.cpu, 4096, host=True, base=0x7F00_0000_0000 + rng.choice((0, 640, 8192)))
+    places = (e.host, e.memory, view)
     sets = [
         w.set(
             (rng.choice(places), 8 * rng.randrange(500), 8 * rng.randrange(12), rng.choice(modes), "t", flag)
@@ -56,7 +57,7 @@ def fill(e: Any, rng: random.Random) -> None:
             words["d"] = rng.choice((*sets, 0xFFFFFFFF)) if not flags & META else 0xFFFFFFFF
         elif kind in ("copy", "set", "get", "memset", "clear"):
             words |= {"a": 16 * rng.randrange(200), "b": 16 * rng.randrange(200), "c": rng.randrange(64)}
-            words |= {"d": rng.choice((e.host, e.memory, 0xFFFFFFFF)), "e": rng.choice((e.host, e.memory))}
+            words |= {"d": rng.choice((*places, 0xFFFFFFFF)), "e": rng.choice(places)}
             words["flags"] |= rng.choice((0, SPAN))
         elif kind.startswith("event"):
             event = rng.choice(events)

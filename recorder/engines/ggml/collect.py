@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ....formats.builder import TapeBuilder
-from ....formats.errors import SpoolError
+from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.tape import Manifest, Tape
+from .files import REPORT_BYTES_MAX, read_regular
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
@@ -24,6 +26,8 @@ from .spool import Spool, read_spools
 
 __all__ = ["collect", "collect_directory", "hook_reports"]
 
+_PACKAGE = __name__.partition(".")[0]
+"""It knows its version in a source tree too, where there is no metadata of a distribution."""
 _NOTE_SPLITS = "split and step: not seen (function tables do not show them)"
 _HANDOVERS = {
     "backend": "ggml callers serialise calls on one backend object",
@@ -31,6 +35,8 @@ _HANDOVERS = {
 }
 _PATH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s:;,'\")]+")
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,24}")
+_TEXT_MAX = 500
+_SAID_MAX = 100
 _REPORT = ("package", "version", "fault")
 
 
@@ -63,11 +69,17 @@ def collect_directory(directory: Path) -> Tape:
 
 
 def hook_reports(directory: Path) -> list[dict[str, str]]:
-    """Return what the import hook left behind: each engine's package, its version, and what went wrong."""
+    """Return what the import hook left behind: each engine's package, its version, and what went wrong.
+
+    Raises
+    ------
+    SpoolError
+        Something else lies there under the name of a report.
+    """
     reports = []
     for path in sorted(directory.glob("hook-*.json")):
-        with suppress(OSError, ValueError):
-            report = json.loads(path.read_text())
+        with suppress(InfrastructureError, OSError, ValueError, RecursionError):
+            report = json.loads(read_regular(path, REPORT_BYTES_MAX))
             if isinstance(report, dict) and all(isinstance(report.get(k), str) for k in _REPORT):
                 reports.append({k: _mask(report[k]) for k in _REPORT})
     return reports
@@ -132,10 +144,14 @@ class _Collector:
         first = next((s for s in self.spools if s.engine), None)
         engine: dict[str, Any] = {}
         if first is not None:
-            engine = {"name": first.engine, "build": first.build, "api_version": first.api_version}
+            engine = {
+                "name": _mask(first.engine),
+                "build": _mask(first.build),
+                "api_version": first.api_version,
+            }
         notes = [_NOTE_SPLITS]
         for d in done:
-            notes += [n for n in map(_mask, d.notes()) if n not in notes]
+            notes += [n for n in map(_mask, d.notes()[-_SAID_MAX:]) if n not in notes]
         handed = sum((d.handovers for d in done), Counter[str]())
         for why, note in _HANDOVERS.items():
             if handed[why]:
@@ -149,9 +165,10 @@ class _Collector:
             notes.append(f"{len(builds)} engine builds in one recording: the manifest names the first")
         switches: dict[str, str] = {}
         for s in self.spools:
-            for name, word in s.switches.items():
+            for name, word in list(s.switches.items())[:_SAID_MAX]:
                 switches.setdefault(_mask(name), word if _WORD.fullmatch(word) else "on")
         return Manifest(
+            created_by=f"tapedelay {import_module(_PACKAGE).__version__}",
             engine=engine,
             profiles=_profiles(self.builder),
             processes=tuple(d.process_entry() for d in done),
@@ -169,7 +186,9 @@ def _shift(spool: Spool) -> int:
 
 
 def _mask(text: str) -> str:
-    return _PATH.sub("<path>", text)
+    """Return words of the recorder as the manifest may hold them: short, encodable, without paths."""
+    words = text[:_TEXT_MAX].encode("utf-8", "replace").decode()
+    return _PATH.sub("<path>", words)
 
 
 def _profiles(builder: TapeBuilder) -> dict[str, dict[str, Any]]:

@@ -3,52 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ....formats.builder import TapeBuilder
 from ....formats.tape import Coverage, Process
-from .accesses import Touch, thin, touches
+from .calls import CallLog
 from .inputs import Filling, Moment, infer
 from .places import Naming, Places
-from .rows import AFTER, BEFORE, SELF, AccessRow, AccessSets, OpRows
+from .record import Record
+from .rows import AFTER, BEFORE, SELF, AccessSets, OpRows
 from .serial import Call, handovers
-from .spool import NO_QUEUE, NONE, BufferFlag, Flag, Kind, Spool
+from .sets import TouchedBytes
+from .spool import NO_QUEUE, NONE, Flag, Kind, Spool
 
 __all__ = ["ProcessCollector"]
 
-_MOVES = (Kind.COPY, Kind.SET, Kind.GET, Kind.MEMSET, Kind.CLEAR)
 _TAKE_TIME = ("compute", "copy", "memset", "sync")
 # Plain numbers: an operator of IntFlag costs as much as all else that is done for a record.
 _HOST, _FOREIGN, _FAILED, _META, _CHILD, _SPAN = (
     int(f) for f in (Flag.HOST, Flag.FOREIGN, Flag.FAILED, Flag.META, Flag.CHILD, Flag.SPAN)
 )
-
-
-class _Record(NamedTuple):
-    """A record and its place in the issue order of all processes."""
-
-    position: int
-    slot: int
-    issue_ns: int
-    end_ns: int
-    a: int
-    b: int
-    c: int
-    d: int
-    e: int
-    name: int
-    thread: int
-    queue: int
-    kind: int
-    flags: int
-
-    @property
-    def is_child(self) -> bool:
-        return bool(self.flags & _CHILD)
 
 
 @dataclass
@@ -97,10 +75,10 @@ class ProcessCollector:
         self.positions = positions
         self.shift_ns = shift_ns
         self.rows = rows
-        self.sets = sets
         self.builder = builder
         self.naming = naming
         self.places = Places(spool, builder, naming, process)
+        self._touched = TouchedBytes(self.places, sets)
         self.failed_computes = 0
         self.device_computes = 0
         self.unresolved = 0
@@ -109,9 +87,6 @@ class ProcessCollector:
         self._timed_on: Counter[int] = Counter()
         self._timeable_on: Counter[int] = Counter()
         self._unknown_on: Counter[int] = Counter()
-        self._graphs: dict[tuple[int, bool], tuple[int, str]] = {}
-        self._inputs: dict[int, tuple[Touch, ...]] = {}
-        self._pair_sets: dict[tuple[Any, ...], int] = {}
         self._computes: Counter[int] = Counter()
         self._alloc: dict[int, int] = {}
         self._free: dict[int, int] = {}
@@ -121,10 +96,8 @@ class ProcessCollector:
         self._groups: dict[int, _Group | None] = {}
         self._metas: list[_Group] = []
         self._last_of: dict[int, int] = {}
-        self._several = sum(spool.host_threads()) > 1
-        self._calls: list[Call] = []
-        self._weights: dict[int, tuple[int, ...]] = {}
-        self._loading: dict[int, set[int]] = {}
+        # Without a second thread there is nobody to hand over to.
+        self._log = CallLog(spool) if sum(spool.host_threads()) > 1 else None
         self._moments: dict[int, list[Moment]] = {}
         self._other_sync: dict[str, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
@@ -145,10 +118,10 @@ class ProcessCollector:
         times = zip(runs["issue_ns"].tolist(), runs["end_ns"].tolist(), strict=True)
         self._runs = dict(zip(runs["a"].tolist(), times, strict=True))
         kept = np.flatnonzero(np.isin(r["kind"], _TAKEN))
-        columns = (r[n][kept].tolist() for n in _Record._fields[2:])
+        columns = (r[n][kept].tolist() for n in Record._fields[2:])
         slots = self.spool.slots[kept].tolist()
         positions = np.array(self.positions, np.int64)[kept].tolist()
-        for record in map(_Record, positions, slots, *columns):
+        for record in map(Record, positions, slots, *columns):
             self._take(record)
         self._close_metas()
         self._resolve()
@@ -157,11 +130,11 @@ class ProcessCollector:
             for filling in infer(moments):
                 self._add_filling(thread, filling)
 
-    def _take(self, r: _Record) -> None:
+    def _take(self, r: Record) -> None:
         handler = _HANDLERS.get(r.kind)
         if handler is None:  # a queue was made
-            if self._several:
-                self._called(r, None)
+            if self._log:
+                self._log.add(r, None)
             return
         if not r.is_child:  # the thread's meta call has returned
             self._groups[r.thread] = None
@@ -187,8 +160,8 @@ class ProcessCollector:
         if group is not None:
             group.children += 1
             self._last_of[group.position] = r.position
-        if self._several:
-            self._called(r, group)
+        if self._log:
+            self._log.add(r, None if group is None else (group.position, group.start_ns))
         if r.flags & _META:
             no_nodes = r.kind != Kind.COMPUTE or r.e == 0
             group = _Group(op, values["queue"], r.position, r.issue_ns, no_nodes)
@@ -196,7 +169,7 @@ class ProcessCollector:
             self._metas.append(group)
         self._remember(r, op)
 
-    def _times(self, r: _Record) -> dict[str, int]:
+    def _times(self, r: Record) -> dict[str, int]:
         run = self._runs.get(r.slot)
         if run is not None:
             return {
@@ -215,42 +188,7 @@ class ProcessCollector:
             self._timed_on[queue] += "duration_ns" in values
         self._unknown_on[queue] += values["access_set"] is None
 
-    def _called(self, r: _Record, group: _Group | None) -> None:
-        """Note what a call used, as far as the API orders it; a meta call used what its children use."""
-        queue = None if r.queue == NO_QUEUE else r.queue
-        weights = self._weights_of(r)
-        if queue is None and not any(weights):
-            return
-        position, start = (r.position, r.issue_ns) if group is None else (group.position, group.start_ns)
-        end = max(r.issue_ns, r.end_ns)
-        self._calls.append(Call(position, r.thread, start, end, queue, *weights))
-
-    def _weights_of(self, r: _Record) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the weights buffers that a call writes, whose writes it waits for, and that it uses."""
-        pending = self._loading.setdefault(r.thread, set())
-        if r.kind == Kind.COMPUTE:
-            pending.clear()
-            return (), (), () if r.d == NONE else self._weights_in(r.d)
-        if r.kind in (Kind.SYNC, Kind.EVENT_SYNC):
-            return (), tuple(sorted(pending)), ()
-        if r.kind not in _MOVES:
-            return (), (), ()
-        writes = (r.e,) if self._is_weights(r.e) else ()
-        if not r.flags & _HOST and r.queue != NO_QUEUE:
-            pending.update(writes)
-        return writes, (), (r.d,) if self._is_weights(r.d) else ()
-
-    def _is_weights(self, buffer: int) -> bool:
-        return buffer != NONE and bool(self.spool.buffers[buffer].flags & BufferFlag.WEIGHTS)
-
-    def _weights_in(self, graph: int) -> tuple[int, ...]:
-        found = self._weights.get(graph)
-        if found is None:
-            buffers = np.unique(self.spool.sets[graph]["buffer"]).tolist()
-            found = self._weights[graph] = tuple(b for b in buffers if self._is_weights(b))
-        return found
-
-    def _remember(self, r: _Record, op: int) -> None:
+    def _remember(self, r: Record, op: int) -> None:
         if r.kind == Kind.COPY:
             self._copies[r.slot] = (op, r.position)
         elif r.kind == Kind.EVENT_RECORD:
@@ -270,14 +208,14 @@ class ProcessCollector:
         elif r.kind == Kind.BUFFER_FREE:
             self._free[r.e] = op
 
-    def _moment(self, r: _Record, **what: Any) -> None:
+    def _moment(self, r: Record, **what: Any) -> None:
         group = self._groups.get(r.thread)
         position = r.position if group is None else group.position
         self._moments.setdefault(r.thread, []).append(Moment(position, **what))
 
     # --- one kind each: fill in the values; False: not worth an op ------------------------------------------
 
-    def _on_compute(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_compute(self, r: Record, values: dict[str, Any]) -> bool:
         device = self.places.devices[self.spool.queues[r.queue].device]
         self._computes[device] += 1
         values["kind"] = "compute"
@@ -290,25 +228,25 @@ class ProcessCollector:
         if r.d == NONE:
             values["access_set"] = None
             return True
-        values["access_set"], written = self._graph(r.d, failed)
+        values["access_set"], written = self._touched.graph(r.d, failed)
         values["name"] = f"{values['name']} {written}".rstrip()
-        self._moment(r, graph=r.d, inputs=self._inputs_of(r.d))
+        self._moment(r, graph=r.d, inputs=self._touched.inputs(r.d))
         return True
 
-    def _on_copy(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_copy(self, r: Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "copy", "bytes": r.c}
-        values["access_set"] = self._pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & _SPAN))
+        values["access_set"] = self._touched.pair(r.d, r.a, r.e, r.b, r.c, wide=bool(r.flags & _SPAN))
         if r.kind == Kind.SET and r.d == NONE and r.e != NONE and values["queue"] == values["issuer"]:
             self._moment(r, write=(r.e, r.b, r.b + r.c))
         return True
 
-    def _on_fill(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_fill(self, r: Record, values: dict[str, Any]) -> bool:
         start, size = (r.b, r.c) if r.kind == Kind.MEMSET else (0, self.spool.buffers[r.e].bytes)
         values |= {"kind": "memset", "bytes": size}
-        values["access_set"] = self._pair(NONE, 0, r.e, start, size, source=False)
+        values["access_set"] = self._touched.pair(NONE, 0, r.e, start, size, source=False)
         return True
 
-    def _on_event(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_event(self, r: Record, values: dict[str, Any]) -> bool:
         values |= {
             "kind": "record" if r.kind == Kind.EVENT_RECORD else "wait",
             "sync": self.places.syncs[r.d],
@@ -318,7 +256,7 @@ class ProcessCollector:
             self._moment(r, waits=True)
         return True
 
-    def _on_sync(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_sync(self, r: Record, values: dict[str, Any]) -> bool:
         target = self.places.queues[r.queue]
         if target is None:  # a backend that works on the calling thread: nothing to wait for
             return False
@@ -326,20 +264,20 @@ class ProcessCollector:
         self._moment(r, waits=True)
         return True
 
-    def _on_life(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_life(self, r: Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "alloc" if r.kind == Kind.BUFFER_ALLOC else "free", "queue": values["issuer"]}
         values["target"] = self.places.buffers[r.e]
         return True
 
-    def _on_event_free(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_event_free(self, r: Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "destroy", "queue": values["issuer"], "sync": self.places.syncs[r.d]}
         return True
 
-    def _on_queue_free(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_queue_free(self, r: Record, values: dict[str, Any]) -> bool:
         values |= {"kind": "mark", "queue": values["issuer"], "name": "queue freed"}
         return True
 
-    def _on_split_copy_wait(self, r: _Record, values: dict[str, Any]) -> bool:
+    def _on_split_copy_wait(self, r: Record, values: dict[str, Any]) -> bool:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
         values |= {"kind": "wait", "sync": self._sync("split copy")}
         copy = self._copies.get(r.a)
@@ -354,74 +292,9 @@ class ProcessCollector:
         )
         return True
 
-    # --- accesses -------------------------------------------------------------------------------------------
-
-    def _graph(self, graph: int, failed: bool) -> tuple[int, str]:
-        """Return the access set of a graph and the first tensor it writes.
-
-        A compute that failed was cut off: how much of it was done is not known.
-        """
-        found = self._graphs.get((graph, failed))
-        if found is None:
-            every = touches(self.spool, graph)
-            written = next((t.name for t in every if t.mode != "read" and t.name), "")
-            rows = self._access_rows(thin(every), "inferred" if failed else None)
-            found = self.sets.add(rows), written
-            self._graphs[graph, failed] = found
-        return found
-
-    def _access_rows(self, rows: Sequence[Touch], origin: str | None = None) -> list[AccessRow]:
-        return [
-            (
-                None if t.buffer is None else self.places.buffers[t.buffer],
-                t.offset,
-                t.bytes,
-                t.mode,
-                origin or ("inferred" if t.wide else "observed"),
-                t.name,
-            )
-            for t in rows
-        ]
-
-    def _pair(
-        self,
-        src: int,
-        src_at: int,
-        dst: int,
-        dst_at: int,
-        size: int,
-        *,
-        source: bool = True,
-        wide: bool = False,
-    ) -> int:
-        key = (src, src_at, dst, dst_at, size, source, wide)
-        found = self._pair_sets.get(key)
-        if found is None:
-            rows = [
-                Touch(None, 0, size, mode, wide=wide)
-                if buffer == NONE
-                else Touch(buffer, at, size, mode, wide=wide)
-                for buffer, at, mode in ((src, src_at, "read"), (dst, dst_at, "write"))
-                if size and (source or mode == "write")
-            ]
-            found = self.sets.add(self._access_rows(rows))
-            self._pair_sets[key] = found
-        return found
-
-    def _inputs_of(self, graph: int) -> tuple[Touch, ...]:
-        found = self._inputs.get(graph)
-        if found is None:
-            found = tuple(
-                t
-                for t in touches(self.spool, graph)
-                if t.is_input and t.mode == "read" and t.buffer is not None and self.places.on_host(t.buffer)
-            )
-            self._inputs[graph] = found
-        return found
-
     # --- what needs the whole walk --------------------------------------------------------------------------
 
-    def _complete(self, r: _Record, values: dict[str, Any]) -> None:
+    def _complete(self, r: Record, values: dict[str, Any]) -> None:
         """On a synchronous test device a call returns when the work is done."""
         if values["queue"] in self._synchronous:
             self._insert(r.position, AFTER, values, kind="sync", target_kind="queue", target=values["queue"])
@@ -460,7 +333,7 @@ class ProcessCollector:
                 self.rows.set(op, sync_of=record)
 
     def _add_handovers(self) -> None:
-        for before, after, why in handovers(self._calls, self._last_of):
+        for before, after, why in handovers(self._log.calls if self._log else (), self._last_of):
             self.handovers[why] += 1
             sync = self._sync("api-serial")
             record = self._insert(
@@ -490,7 +363,7 @@ class ProcessCollector:
             name="inputs",
             queue=host,
             issuer=host,
-            access_set=self.sets.add(self._access_rows(filling.writes, "inferred")),
+            access_set=self._touched.inferred(filling.writes),
             origin="inferred",
         )
 
@@ -560,7 +433,7 @@ class ProcessCollector:
         return found
 
 
-_Handler = Callable[[ProcessCollector, _Record, dict[str, Any]], bool]
+_Handler = Callable[[ProcessCollector, Record, dict[str, Any]], bool]
 _HANDLERS: dict[int, _Handler] = {
     Kind.COMPUTE: ProcessCollector._on_compute,
     Kind.COPY: ProcessCollector._on_copy,
