@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -36,10 +37,12 @@ STORY = Path(__file__).resolve().parent / "story.txt"
 PROFILES = (("vulkan-like", False), ("cuda-like", False), ("full-async", True))
 """Device profiles, and whether the newest engine has findings under them."""
 KNOWN = Path(__file__).resolve().parent / "known.json"
-"""Findings of the newest engine that are real, the same under every profile, and change no answer.
+"""Findings of the newest engine that are real and change no answer; ``check --baseline`` takes the file.
 
 When a server of llama.cpp starts it decodes two tokens to see what its memory can do, then clears that memory
-(``llama_memory_clear``) and only then waits for the decode (``llama_synchronize``).
+(``llama_memory_clear``) and only then waits for the decode (``llama_synchronize``). The file names the KV
+memory of attention layers and the recurrent state of hybrid models, on one and two devices, under every
+profile; no run shows all of them.
 """
 
 
@@ -93,9 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         if options.model == "tiny":
-            _demo_bug(screen, options.out)
+            tape = _demo_bug(screen, options.out)
         else:
-            _demo_smollm2(screen, options.out)
+            tape = _demo_smollm2(screen, options.out)
     except DemoError as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
@@ -106,10 +109,21 @@ def main(arguments: list[str] | None = None) -> int:
         print(error.text(), file=sys.stderr)
         return error.exit_code
     screen.line(f"done in {time.monotonic() - start:.0f} s")
+    screen.line(f"next: {_our_command()} check {shlex.quote(str(tape))}")
     return 0
 
 
-def _demo_bug(screen: Screen, out: Path) -> None:
+def _our_command() -> str:
+    """Return how the user can type our command: its environment may not be the active one."""
+    python = Path(sys.executable)
+    script = python.with_name("tapedelay")
+    first, rest = (script, []) if script.is_file() else (python, ["-m", "tapedelay"])
+    nearby = os.path.relpath(first)
+    return shlex.join([str(first) if nearby.startswith(os.pardir) else nearby, *rest])
+
+
+def _demo_bug(screen: Screen, out: Path) -> Path:
+    """Record, check and compare both builds; return the tape that races."""
     screen.line("llama.cpp bug #26040: a copy to the device still reads memory that the CPU writes again.")
     screen.line(
         "The same program on the build before the fix and on the one after it; one test device, no GPU."
@@ -150,9 +164,11 @@ def _demo_bug(screen: Screen, out: Path) -> None:
             else "The answers are equal: by luck, and the race is named all the same."
         )
     screen.line(f"tapes: {', '.join(str(tape) for tape in tapes)}")
+    return tapes[0]
 
 
-def _demo_smollm2(screen: Screen, out: Path) -> None:
+def _demo_smollm2(screen: Screen, out: Path) -> Path:
+    """Record and check every profile; return the last tape, which races."""
     version = engines.XLLAMACPP_NEWEST
     screen.line(f"SmolLM2-135M on xllamacpp {version}: a real prompt, two test devices, no GPU.")
     with screen.working(f"install xllamacpp {version}"):
@@ -168,10 +184,12 @@ def _demo_smollm2(screen: Screen, out: Path) -> None:
         screen.line(f"\n== {stage.title}")
         tape = out / f"{stage.tape}.tape"
         _record(screen, stage, packages, tape)
-        found = _check(screen, tape, "--baseline", str(KNOWN))
+        found = _check(screen, tape, "--baseline", str(_known_of(tape)))
         _expect(found, stage.races, tape, ("copy", "embd") if stage.races else ())
         tapes.append(tape)
     screen.line(f"\ntapes: {', '.join(str(tape) for tape in tapes)}")
+    screen.line(f"accepted findings: out of {os.path.relpath(KNOWN)}")
+    return tapes[-1]
 
 
 def _record(screen: Screen, stage: Stage, packages: Path, tape: Path) -> list[int]:
@@ -193,9 +211,19 @@ def _check(screen: Screen, tape: Path, *options: str) -> dict[str, Any]:
     done = tapedelay("check", *options, tape)
     if done.code not in (0, 1):
         raise DemoError(f"`{command}` ended with {done.code}:\n{done.out}{done.err}")
-    screen.line("\n".join(f"    {line}" for line in done.out.rstrip().splitlines()))
+    screen.line("\n".join(f"    {line}".rstrip() for line in done.out.rstrip().splitlines()))
     found: dict[str, Any] = tapedelay("check", "--json", *options, tape).json()
     return found
+
+
+def _known_of(tape: Path) -> Path:
+    """Write those known findings beside a tape that it shows: the others would be listed as unmatched."""
+    stale = tapedelay("check", "--json", "--baseline", KNOWN, tape).json().get("stale", [])
+    known = json.loads(KNOWN.read_text(encoding="utf-8"))
+    known["accepted"] = [entry for entry in known["accepted"] if entry["signature"] not in stale]
+    path = tape.with_suffix(".known.json")
+    path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def _expect(found: dict[str, Any], races: bool, tape: Path, pair: tuple[str, ...]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -66,6 +68,39 @@ def test_without_wheels_it_says_so_and_checks_the_committed_tapes(tmp_path: Path
     assert "0 races" in done.stdout
     assert str(os.path.relpath(BAD)) in done.stdout or BAD.name in done.stdout
     assert "\x1b" not in done.stdout + done.stderr  # no terminal, no colours
+    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
+
+
+def test_it_ends_with_a_command_that_runs_without_an_active_environment(tmp_path: Path) -> None:
+    done = run_demo(tmp_path)
+    command = done.stdout.splitlines()[-1].removeprefix("next: ")
+    again = subprocess.run(
+        shlex.split(command),
+        env={**os.environ, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1, again.stderr
+    assert "18 races" in again.stdout
+
+
+def test_the_command_is_short_where_it_lies_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "bin" / "python"))
+    assert demo._our_command() == "venv/bin/python -m tapedelay"
+    (tmp_path / "venv" / "bin" / "tapedelay").write_text("")
+    assert demo._our_command() == "venv/bin/tapedelay"
+
+
+def test_known_findings_that_a_tape_does_not_show_are_left_out(tmp_path: Path) -> None:
+    tape = tmp_path / "bad.tape.zip"
+    shutil.copy(BAD, tape)
+    assert "nothing matched" in tapedelay("check", "--baseline", demo.KNOWN, tape).out
+    done = tapedelay("check", "--baseline", demo._known_of(tape), tape)
+    assert "nothing matched" not in done.out
+    assert "18 races" in done.out
 
 
 def test_it_fails_loudly_when_a_tape_does_not_show_what_it_must(

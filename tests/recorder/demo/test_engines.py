@@ -82,5 +82,5 @@ def test_json_is_found_in_what_a_command_wrote(out: str, expected: dict[str, int
 
 
 def test_no_json_is_an_error_that_quotes_what_was_written() -> None:
-    with pytest.raises(InfrastructureError, match=r"(?s)exit code 5.*disk on fire"):
+    with pytest.raises(InfrastructureError, match=r"(?s)exit code was 5.*disk on fire"):
         commands.Finished(5, "", "disk on fire").json()
