@@ -32,4 +32,6 @@ def test_the_work_of_the_meta_device_is_attributed(
     assert names.count("TAPE0") == names.count("TAPE1") >= 4
     assert {device(ops[op["parent"]])["kind"] for op in children} == {"meta"}
     assert all(op["access_set"] for op in children)
+    # the meta device orders nothing: what is clean is so by what its children and the host do
+    assert {devices[q["device"]]["kind"] for q in queues if not q["in_order"]} == {"meta"}
     assert recording.check() == (0, [])
