@@ -30,18 +30,9 @@ def test_work_that_threads_hand_over_is_clean(
         libraries = engines.vulkan_libraries(engines.VULKAN_FIXED)
     except InfrastructureError as error:
         pytest.skip(f"no build with shared libraries: {error.found}")
-    program = [
-        sys.executable,
-        str(PROGRAM),
-        stages,
-        "--libraries",
-        str(libraries),
-        "--model",
-        str(tiny_model),
-    ]
-    paths = os.pathsep.join(filter(None, [str(PROGRAMS), os.environ.get("PYTHONPATH")]))
-    arguments = record_arguments(tmp_path / "a.tape", [*program, "--prompt-tokens", "100", "--kv-host"])
-    recording = record_program(arguments, {"PYTHONPATH": paths})
+    program = [sys.executable, str(PROGRAM), stages, "--libraries", str(libraries)]
+    program += ["--model", str(tiny_model), "--prompt-tokens", "100", "--kv-host"]
+    recording = record_program(record_arguments(tmp_path / "a.tape", program), {})
     tape = load_tape(recording.tape)
     assert tape.table("queues").column("kind").to_pylist().count("host_thread") == threads
     notes = [n for n in tape.manifest.notes if n.startswith("assumed: ")]
