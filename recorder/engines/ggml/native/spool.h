@@ -82,7 +82,7 @@ enum kind_t : uint8_t {
 enum : uint8_t {
     F_HOST     = 1,   // executed by the calling thread before the call returned
     F_FOREIGN  = 2,   // the event belongs to a backend that this one does not understand
-    F_FAILED   = 4,   // the call returned an error or declined: nothing happened on the device
+    F_FAILED   = 4,   // the call returned an error: a compute may have done a part, anything else did nothing
     F_META     = 8,   // call on a meta device; its simple backends' records follow with F_CHILD
     F_CHILD    = 16,  // issued by a meta device's call (the newest F_META record of the same thread)
     F_SPAN     = 32,  // strided copy (2d, or a tensor with gaps): `bytes` is the hull, over-approximated
