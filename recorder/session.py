@@ -87,7 +87,7 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     spool = Path(spool)
     _refuse_tape(spool)
     evidence = Evidence(hooks=hook_reports(spool), python=(spool / engine_hook.STARTED).exists())
-    _finish(result, collect_directory(spool), evidence, judge_default=False)
+    _finish(result, collect_directory(spool), evidence, judge_default=False, where=str(spool))
     return result
 
 
@@ -316,7 +316,7 @@ def _collect(
         if result.spool is None:
             result.faults.append(nothing_recorded(result, evidence))
         else:
-            _finish(result, collect_directory(spool), evidence, judge_default=True)
+            _finish(result, collect_directory(spool), evidence, judge_default=True, where=str(kept))
             result.spool = None
     except Exception as e:
         result.faults.append(_lost(result, e))
@@ -344,8 +344,14 @@ def _lost(result: Recording, error: Exception) -> InfrastructureError:
     )
 
 
-def _finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool) -> None:
-    """Write the tape if anything was recorded, and note what keeps it from being what was asked for."""
+def _finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool, where: str) -> None:
+    """Write the tape if anything was recorded, and note what keeps it from being what was asked for.
+
+    Raises
+    ------
+    SpoolError
+        The tape would break the specification. It is not written.
+    """
     from ..formats.validate import validate
     from ..formats.write import write_tape
 
@@ -361,15 +367,15 @@ def _finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default:
             name = devices[device_of[queue]]["name"]
             result.computes[name] = result.computes.get(name, 0) + 1
     if result.ops:
-        write_tape(tape, result.output)
-        result.written = True
         broken = validate(tape)
         if broken:
-            result.faults.append(
-                InfrastructureError(
-                    f"the tape breaks {len(broken)} rules, the first: {broken[0].text()}",
-                    where=str(result.output),
-                    next_step="`tapedelay info --validate` lists them; please report it",
-                )
+            raise SpoolError(
+                f"it gives a tape that breaks {len(broken)} rule{'s' * (len(broken) > 1)}, the first: "
+                f"{broken[0].text()}",
+                expected="a recording that makes a valid tape",
+                where=where,
+                next_step="record again; if it is as the recorder wrote it, please report it",
             )
+        write_tape(tape, result.output)
+        result.written = True
     result.faults += faults_of(result, tape, evidence, judge_default=judge_default)

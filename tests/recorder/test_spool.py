@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tapedelay.formats.errors import InputError, MissingInput, SpoolError
+from tapedelay.formats.validate import validate
 from tapedelay.recorder.engines.ggml import spool as reader
-from tapedelay.recorder.engines.ggml.collect import collect_directory
+from tapedelay.recorder.engines.ggml.collect import collect_directory, hook_reports
 from tapedelay.recorder.engines.ggml.spool import Kind, read_spool, read_spools
 
 HEADER = Path(__file__).parents[2] / "recorder/engines/ggml/native/spool.h"
@@ -181,14 +182,29 @@ def test_records_whose_definition_was_torn_away_are_lost(engine: Callable[..., A
     assert (len(s.records), s.lost) == (2, 1)
 
 
-@pytest.mark.parametrize("size", [0, 1, 63])
-def test_a_process_that_died_before_its_header_is_no_spool(engine: Callable[..., Any], size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 63, 6400])
+def test_a_file_without_header_is_a_spool_that_could_not_be_written(
+    engine: Callable[..., Any], size: int
+) -> None:
     e = full(engine)
     e.w.write()
-    e.w.rec.write_bytes(e.w.header()[:size])
-    assert read_spool(e.w.rec) is None
-    e.w.rec.write_bytes(bytes(64 * 100))
-    assert read_spool(e.w.rec) is None
+    e.w.rec.write_bytes(e.w.header()[:size] if size < 64 else bytes(size))
+    s = read_spool(e.w.rec)
+    assert (len(s.records), s.failed, s.complete) == (0, True, False)
+    tape = collect_directory(e.w.rec.parent)
+    assert validate(tape) == []
+    assert any(n.startswith("recording stopped early") for n in tape.manifest.notes)
+
+
+def test_a_file_without_header_beside_a_whole_spool(engine: Callable[..., Any]) -> None:
+    broken, whole = full(engine), full(lambda: engine(wall_ns=5_000))
+    for e in (broken, whole):
+        e.w.write()
+    broken.w.rec.write_bytes(b"")
+    tape = collect_directory(whole.w.rec.parent)
+    assert validate(tape) == []
+    assert [p.complete for p in tape.manifest.processes] == [True, False]
+    assert tape.table("ops").num_rows
 
 
 def test_a_file_cut_inside_a_record_keeps_the_others(engine: Callable[..., Any]) -> None:
@@ -281,9 +297,12 @@ def test_hostile_definitions(engine: Callable[..., Any], kind: int, payload: byt
     [
         {"kind": "none"}, {"kind": "compute", "queue": 0, "d": 99}, {"kind": "compute"},
         {"kind": "copy", "e": 99},
-        {"kind": "memset"}, {"kind": "event_wait", "queue": 1, "d": 0}, {"kind": "sync", "queue": 77},
+        {"kind": "memset"}, {"kind": "memset", "d": 99, "e": 0},
+        {"kind": "event_wait", "queue": 1, "d": 0}, {"kind": "sync", "queue": 77},
         {"kind": "sync", "queue": 1, "thread": 9}, {"kind": "copy", "c": 1 << 63},
-        {"kind": "sync", "queue": 1, "end": 1 << 63},
+        {"kind": "sync", "queue": 1, "end": 1 << 63}, {"kind": "sync", "queue": 1, "end": 1 << 61},
+        {"kind": "copy", "d": 0, "a": 4000, "c": 97}, {"kind": "copy", "e": 1, "b": 4096, "c": 1},
+        {"kind": "memset", "e": 0, "b": 4097}, {"kind": "get", "d": 1, "a": 1 << 61, "c": 1 << 61},
     ],
 )  # fmt: skip
 def test_hostile_records(engine: Callable[..., Any], columns: dict[str, Any]) -> None:
@@ -291,6 +310,86 @@ def test_hostile_records(engine: Callable[..., Any], columns: dict[str, Any]) ->
     e.w.record(**columns)
     with pytest.raises(SpoolError):
         read_spool(e.w.write())
+
+
+@pytest.mark.parametrize(
+    ("calls", "fits"),
+    [
+        (("buffer_alloc", "buffer_free"), True),
+        (("buffer_alloc", "buffer_free", "buffer_free"), True),  # a fault of the program, which check names
+        (("buffer_free",), True),
+        (("buffer_alloc", "buffer_alloc"), False),
+        (("buffer_free", "buffer_alloc"), False),
+    ],
+)
+def test_a_buffer_begins_once_and_ends_after_that(
+    engine: Callable[..., Any], calls: tuple[str, ...], fits: bool
+) -> None:
+    e = full(engine)
+    for call in calls:
+        e.w.record(call, e=e.host)
+    e.w.write()
+    if fits:
+        assert validate(collect_directory(e.w.rec.parent)) == []
+        return
+    with pytest.raises(SpoolError, match="says what cannot be"):
+        read_spool(e.w.rec)
+
+
+def test_an_access_ends_where_its_buffer_ends(engine: Callable[..., Any]) -> None:
+    e = full(engine)
+    e.w.record("copy", queue=1, d=e.host, a=4000, e=e.memory, b=0, c=96)
+    e.w.record("copy", queue=1, d=e.host, a=4000, e=e.memory, b=0, c=97, flags=4)  # it did nothing
+    e.w.set([(e.memory, 4000, 96, "read", "t")])
+    e.w.write()
+    assert validate(collect_directory(e.w.rec.parent)) == []
+    e.w.set([(e.memory, 4000, 97, "read", "t")])
+    with pytest.raises(SpoolError, match="beyond its buffer"):
+        read_spool(e.w.write())
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    target.write_text("{}")
+    path.symlink_to(target)
+
+
+def _large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("make", [_pipe, _endless, _link, _large, Path.mkdir])
+@pytest.mark.parametrize("what", ["definitions", "report"])
+def test_other_files_than_the_recorder_made(
+    engine: Callable[..., Any], make: Callable[[Path], None], what: str
+) -> None:
+    e = full(engine)
+    e.w.write()
+    path = e.w.definitions if what == "definitions" else e.w.rec.with_name("hook-1.json")
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises(SpoolError, match=r"regular|at most"):
+        collect_directory(e.w.rec.parent)
+
+
+def test_a_report_of_nothing_useful_costs_nothing(engine: Callable[..., Any]) -> None:
+    e = full(engine)
+    e.w.write()
+    for i, text in enumerate((b"", b"\xff", b"[" * 60_000, b"9" * 5000, b"[]", b'{"package": 1}')):
+        e.w.rec.with_name(f"hook-{i}.json").write_bytes(text)
+    assert hook_reports(e.w.rec.parent) == []
+    good = e.w.rec.with_name("hook-9.json")
+    good.write_text('{"package": "p\\ud800", "version": "1", "fault": "/home/somebody"}')
+    assert hook_reports(e.w.rec.parent) == [{"package": "p?", "version": "1", "fault": "<path>"}]
 
 
 def test_random_damage_never_gives_a_traceback(engine: Callable[..., Any]) -> None:

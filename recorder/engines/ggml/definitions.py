@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....formats.errors import InfrastructureError, SpoolError
+from ....formats.errors import SpoolError
+from .files import DEFINITIONS_BYTES_MAX, read_regular
 from .layout import ACCESS, MODES, NONE, Def, EventFlag, Kind
 
 __all__ = ["INT64_MAX", "BufferDef", "DeviceDef", "QueueDef", "Spool", "damaged", "int64", "read_definitions"]
@@ -175,14 +176,10 @@ def read_definitions(path: Path, spool: Spool) -> None:
     """
     where = path.name
     try:
-        data = memoryview(path.read_bytes())
+        data = memoryview(read_regular(path, DEFINITIONS_BYTES_MAX))
     except FileNotFoundError:
         data = memoryview(b"")
         spool.torn = True
-    except OSError as e:
-        raise InfrastructureError(
-            e.strerror or "cannot be read", expected="a spool file that can be read", where=where
-        ) from e
     at = 0
     while at < len(data):
         if len(data) - at < 12:

@@ -206,7 +206,7 @@ class ProcessCollector:
         elif r.kind == Kind.BUFFER_ALLOC:
             self._alloc[r.e] = op
         elif r.kind == Kind.BUFFER_FREE:
-            self._free[r.e] = op
+            self._free.setdefault(r.e, op)  # a second free is the fault that check names
 
     def _moment(self, r: Record, **what: Any) -> None:
         group = self._groups.get(r.thread)
