@@ -166,7 +166,9 @@ def faults_of(
     if stopped:
         return [
             InfrastructureError(
-                f"{stopped[0]}{no_tape}", next_step="free space on the disk of the tape and record again"
+                f"{stopped[0]}{no_tape}",
+                next_step="free space on the disk of the tape, or raise the limit on files (ulimit -f), and "
+                "record again",
             )
         ]
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)

@@ -313,7 +313,16 @@ def _collect(
         from .engines.ggml.collect import collect_directory, hook_reports
 
         evidence = Evidence(command, hook_reports(spool), (spool / engine_hook.STARTED).exists())
-        if result.spool is None:
+        if not spool.is_dir():
+            result.faults.append(
+                InfrastructureError(
+                    "the raw recording was removed while the command ran",
+                    expected="a folder that stays until the command has ended",
+                    where=str(kept),
+                    next_step="see what removes it, or record into another folder",
+                )
+            )
+        elif result.spool is None:
             result.faults.append(nothing_recorded(result, evidence))
         else:
             _finish(result, collect_directory(spool), evidence, judge_default=True, where=str(kept))

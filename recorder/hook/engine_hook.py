@@ -75,12 +75,16 @@ class _Loader(importlib.abc.Loader):
 
 
 _FINDER = _Finder()
+_NEEDED = ("TAPEDELAY_PLUGIN", "TAPEDELAY_SPOOL")
+_at_start: dict[str, str] = {}
+"""The environment when the hook was installed: a program may clear it before it imports an engine."""
 
 
 def install() -> None:
     """Install the import hook, if a recording was asked for; load into engines that are imported already."""
     if not os.environ.get("TAPEDELAY_PLUGIN"):
         return
+    _at_start.update({name: os.environ[name] for name in _NEEDED if name in os.environ})
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     with contextlib.suppress(KeyError, OSError):
@@ -99,12 +103,19 @@ def uninstall() -> None:
 def load_plugin(module: Any) -> bool:
     """Load the plugin into the ggml that `module` uses; return whether it is there."""
     name = module.__name__
+    removed = [n for n in _NEEDED if n in _at_start and not os.environ.get(n)]
     try:
-        fault = _load(_library(module), os.environ["TAPEDELAY_PLUGIN"])
+        if removed:  # the plugin reads them, too
+            fault = f"the program removed {' and '.join(removed)} from its environment"
+        else:
+            fault = _load(_library(module), os.environ["TAPEDELAY_PLUGIN"])
+    except (KeyError, AttributeError):
+        fault = "its modules are not those that this version knows"
     except Exception as e:
-        fault = f"{type(e).__name__}: {e}"
+        fault = str(e) or type(e).__name__
     if fault:
-        sys.stderr.write(f"tapedelay: {name} was imported, but the plugin is not in it ({fault})\n")
+        with contextlib.suppress(Exception):  # it may be closed
+            sys.stderr.write(f"tapedelay: {name} was imported, but the plugin is not in it ({fault})\n")
     _report(name, str(getattr(module, "__version__", "")), fault)
     return not fault
 
@@ -142,7 +153,7 @@ def _load(library: Any, plugin: str) -> str:
 
 
 def _report(name: str, version: str, fault: str) -> None:
-    spool = os.environ.get("TAPEDELAY_SPOOL")
+    spool = os.environ.get("TAPEDELAY_SPOOL") or _at_start.get("TAPEDELAY_SPOOL")
     if not spool:
         return
     try:

@@ -56,6 +56,32 @@ def test_the_engine_is_imported_as_ever_and_the_failure_is_said_once(program: Pa
     assert '"version": "9.9"' in reports[0].read_text()
 
 
+@pytest.mark.parametrize("names", [("TAPEDELAY_PLUGIN", "TAPEDELAY_SPOOL"), ("TAPEDELAY_SPOOL",)])
+def test_a_program_that_clears_its_environment_is_told_so(
+    program: Path, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    done = run(
+        f"import os\nfor n in {names!r}: del os.environ[n]\nimport xllamacpp",
+        program,
+        TAPEDELAY_PLUGIN="/nowhere/plugin.so",
+        TAPEDELAY_SPOOL=str(tmp_path),
+    )
+    assert done.returncode == 0
+    fault = f"the program removed {' and '.join(names)} from its environment"
+    assert done.stderr == f"tapedelay: xllamacpp was imported, but the plugin is not in it ({fault})\n"
+    (report,) = tmp_path.glob("hook-*.json")
+    assert fault in report.read_text()
+
+
+def test_an_engine_of_another_layout_and_a_closed_stderr(program: Path, tmp_path: Path) -> None:
+    (program / "xllamacpp" / "__init__.py").write_text("")
+    env = {"TAPEDELAY_PLUGIN": "/nowhere/plugin.so", "TAPEDELAY_SPOOL": str(tmp_path)}
+    done = run("import xllamacpp", program, **env)
+    assert "its modules are not those that this version knows" in done.stderr
+    assert "Error" not in done.stderr
+    assert run("import sys; sys.stderr = None; import xllamacpp; print(1)", program, **env).stdout == "1\n"
+
+
 def test_a_python_that_has_the_hook_says_so_in_the_spool(tmp_path: Path) -> None:
     run("pass", TAPEDELAY_PLUGIN="/nowhere/plugin.so", TAPEDELAY_SPOOL=str(tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == [STARTED]

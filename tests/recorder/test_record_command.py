@@ -139,12 +139,37 @@ def test_a_spool_that_could_not_be_written_is_said(cli: Any, engine: Any) -> Non
 
 def test_a_recording_that_does_not_hold_together_is_said(cli: Any, engine: Any, tmp_path: Path) -> None:
     e = engine()
-    e.w.record("copy", queue=e.queues[0], d=e.host, a=4090, e=e.memory, c=64)  # beyond the end of both
+    for _ in range(300):  # each part of the one before: deeper than any rule allows
+        e.w.record("compute", queue=e.queues[0], flags=8 | 16, e=1)
     spool = computing(e, e.queues[0])
     done = cli("record", "-o", "run.tape", *python(copy_spool(spool)))
     assert done.returncode == 5
-    assert "access-range" in done.stderr
-    assert (tmp_path / "run.tape").is_dir()
+    assert "it gives a tape that breaks" in done.stderr
+    assert "please report it with the raw recording" in done.stderr
+    (kept,) = leftovers(tmp_path)
+    again = cli("record", "-o", "run.tape", "--from-spool", kept)
+    assert again.returncode == 3
+    assert f"{kept}: it gives a tape that breaks" in again.stderr
+    assert leftovers(tmp_path) == [kept], "no invalid tape stays"
+
+
+def test_a_spool_without_header_could_not_be_written(cli: Any, tmp_path: Path) -> None:
+    make = "import os; d = os.environ['TAPEDELAY_SPOOL']\nfor n in ('rec', 'def'): open(d + '/1-1.' + n, 'w')"
+    done = cli("record", "-o", "run.tape", *python(make))
+    assert done.returncode == 5
+    assert "recording stopped early: the spool could not be written any more; no tape was written" in (
+        done.stderr
+    )
+    assert "ulimit -f" in done.stderr
+
+
+def test_a_spool_that_was_removed_is_said(cli: Any, tmp_path: Path) -> None:
+    done = cli(
+        "record", "-o", "run.tape", *python("import os, shutil; shutil.rmtree(os.environ['TAPEDELAY_SPOOL'])")
+    )
+    assert done.returncode == 5
+    assert "the raw recording was removed while the command ran" in done.stderr
+    assert leftovers(tmp_path) == []
 
 
 def test_a_damaged_spool_is_said(cli: Any, engine: Any) -> None:

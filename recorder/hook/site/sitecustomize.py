@@ -36,7 +36,8 @@ def _start() -> None:
         hook = _run("_tapedelay_engine_hook", os.path.join(os.path.dirname(here), "engine_hook.py"))
         hook.install()
     except Exception as e:
-        sys.stderr.write(f"tapedelay: the import hook cannot be installed ({e})\n")
+        if sys.stderr is not None:
+            sys.stderr.write(f"tapedelay: the import hook cannot be installed ({e})\n")
     origin = _hidden(here)
     if origin is not None:
         _run("sitecustomize", origin)
