@@ -96,7 +96,7 @@ def parse_verdicts(spot: Spot, kind: str, text: str, labels: Collection[str]) ->
         return [Verdict("deadlock", labels=tuple(sorted(set(names))))]
     if kind == "unknown" and not text:
         return [Verdict("unknown")]
-    hazards = LIFETIME_FAULTS if kind == "lifetime" else HAZARDS
+    hazards = {"lifetime": LIFETIME_FAULTS, "race": HAZARDS}.get(kind, HAZARDS + LIFETIME_FAULTS)
     out = []
     for part in split(spot, text, ";"):
         m = _PAIR.fullmatch(part) if len(part) <= 4096 else None

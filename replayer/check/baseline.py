@@ -24,13 +24,20 @@ class Baseline:
     ----------
     signatures : frozenset of str
         See `Finding.signature`.
+    everything : bool
+        Accept whatever there is: to find all that a new baseline has to hold.
     """
 
     signatures: frozenset[str] = field(default_factory=frozenset)
+    everything: bool = False
 
     def accepts(self, signature: str) -> bool:
         """Whether findings of that signature are accepted."""
-        return signature in self.signatures
+        return self.everything or signature in self.signatures
+
+    def names(self, part: str) -> bool:
+        """Whether a signature that is accepted may have this part."""
+        return self.everything or any(part in s for s in self.signatures)
 
     def stale(self, found: Iterable[str]) -> list[str]:
         """Return the signatures that nothing matched."""

@@ -23,7 +23,7 @@ from ...formats.errors import UsageError
 from ...formats.litmus import Verdict
 from ...formats.load import load_tape
 from ...formats.tape import Tape
-from .baseline import read_baseline, write_baseline
+from .baseline import Baseline, read_baseline, write_baseline
 from .findings import NO_OPS, Group, OpView, Report, plural
 from .judge import Progress, check_tape
 from .stated import compare
@@ -101,7 +101,8 @@ def check(
     with _progress(loaded) as progress:
         report = check_tape(loaded, accepted, progress=progress)
     report.stated = compare(verdicts, report)
-    written = write_baseline(write, report) if write is not None else 0
+    # A baseline holds also what stands behind other findings, or the next check would find that.
+    written = write_baseline(write, check_tape(loaded, Baseline(everything=True))) if write is not None else 0
     if as_json:
         print_json(report.as_dict())
     else:

@@ -10,7 +10,7 @@ from ...formats.tape import Tape
 from .findings import OpView
 from .ranges import READS, WRITES, Buffers
 
-__all__ = ["Views", "phrase", "signature", "story"]
+__all__ = ["Views", "phrase", "signature", "signed", "story"]
 
 _NOUNS = {
     "host": "host code",
@@ -40,6 +40,9 @@ class Views:
         self._tape = tape
         self._buffers = buffers
         self._read = False
+        self.sorts: list[str] = []
+        self._sort_of: dict[tuple[str | None, int, int, str | None], int] = {}
+        self._sort_ids: dict[str, int] = {}
 
     def _load(self) -> None:
         tape = self._tape
@@ -73,6 +76,27 @@ class Views:
             return name
         buffer = self._access_buffer[access]
         return "" if buffer == NULL else self._buffers.name[self._buffers.root[buffer]] or ""
+
+    def sort(self, row: int, access: int = NULL) -> int:
+        """Return which of `sorts`, what a signature says of an op and its access, these are."""
+        if not self._read:
+            self._load()
+        tensor = self._what(access) if access != NULL else ""
+        key = (self._kind[row], self._queue[row], access, None if tensor else self._name[row])
+        known = self._sort_of.get(key)
+        if known is None:
+            queue = self._queue[row]
+            text = _sort(
+                self._kind[row] or "",
+                self._queue_name[queue] or f"queue {queue}",
+                (self._access_mode[access] or "") if access != NULL else "",
+                tensor or self._name[row] or "",
+            )
+            known = self._sort_ids.setdefault(text, len(self.sorts))
+            if known == len(self.sorts):
+                self.sorts.append(text)
+            self._sort_of[key] = known
+        return known
 
     def of(self, row: int, access: int = NULL) -> OpView:
         """Return the view of an op, with the access (a row of `accesses`) that the finding is about."""
@@ -156,8 +180,13 @@ def signature(kind: str, fault: str, ops: Sequence[OpView], what: str) -> str:
     Numbers inside of op and tensor names count for nothing: layer 3 and layer 4 are one kind of finding. So
     are the ids; queue, device and buffer names are kept.
     """
-    parts = [kind, fault, what]
-    for op in ops:
-        name = _DIGITS.sub("#", op.tensor or op.name)
-        parts.append(f"{op.kind} {op.queue} {op.mode} {name}".replace("  ", " ").strip())
-    return " | ".join(parts)
+    return signed(kind, fault, what, [_sort(o.kind, o.queue, o.mode, o.tensor or o.name) for o in ops])
+
+
+def signed(kind: str, fault: str, what: str, sorts: Sequence[str]) -> str:
+    """Return the signature of a finding about ops of these sorts, see `Views.sort`."""
+    return " | ".join([kind, fault, what, *sorts])
+
+
+def _sort(kind: str, queue: str, mode: str, name: str) -> str:
+    return f"{kind} {queue} {mode} {_DIGITS.sub('#', name)}".replace("  ", " ").strip()

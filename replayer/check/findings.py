@@ -185,12 +185,12 @@ class Group:
     begin: int | None = None
     end: int | None = None
 
-    def add(self, finding: Finding) -> None:
-        """Count a finding."""
+    def add(self, begin: int | None, end: int | None) -> None:
+        """Count a finding about these bytes."""
         self.count += 1
-        if finding.begin is not None and finding.end is not None:
-            self.begin = finding.begin if self.begin is None else min(self.begin, finding.begin)
-            self.end = finding.end if self.end is None else max(self.end, finding.end)
+        if begin is not None and end is not None:
+            self.begin = begin if self.begin is None else min(self.begin, begin)
+            self.end = end if self.end is None else max(self.end, end)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the group for ``--json``."""

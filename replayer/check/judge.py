@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from ...formats.edges import Contract, Order, resolve
-from ...formats.plain import NULL, flat, words
+from ...formats.plain import NULL
 from ...formats.tape import Tape
 from ...formats.window import windows
+from .accepting import Accepting
 from .baseline import Baseline
 from .clocks import Chains, Clocks, assumptions
 from .explain import Views, signature, story
@@ -20,10 +21,13 @@ from .ranges import Buffers, Ranges
 __all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
 
 MAX_FINDINGS = 100_000
-"""Findings kept one by one; beyond, only groups count on."""
+"""Findings kept one by one; beyond, only new kinds are kept, and groups count on."""
 
-_TOUCH = frozenset({"host", "kernel", "compute", "copy", "memset", "rdma"})
-_WAITS = frozenset({"semwait", "semsig", "coll", "alloc", "free", "destroy"})
+MAX_PAIRS = 1_000_000
+"""Pairs after which the pass ends."""
+
+_TOUCH = frozenset({"host", "kernel", "compute", "copy", "memset", "rdma", "coll"})
+_WAITS = frozenset({"semwait", "semsig", "alloc", "free", "destroy"})
 _EVERY = 4096
 
 Progress = Callable[[int, int], None]
@@ -69,7 +73,9 @@ class _Judge:
         self.groups: dict[tuple[str, str], Group] = {}
         self.coverage = {c.queue: c for c in tape.manifest.coverage}
         self.dropped = 0
-        self.syncs: list[str | None] | None = None
+        self.stopped = False
+        self.pairs = 0
+        self.sorted_groups: dict[tuple[Hashable, ...], Group] = {}
 
     def run(self) -> Report:
         """Return the report."""
@@ -92,8 +98,9 @@ class _Judge:
         assumed = assumptions(contract, unseen)
         hopes = Clocks(contract, chains, assumed) if assumed else None
         lanes, ranks = Lanes(contract, chains), Ranks(contract.ops.rows)
-        races = Races(contract, self.ranges, chains, lanes, ranks)
-        lifetimes = Lifetimes(self.tape, contract, self.buffers, self.ranges, chains, lanes, ranks)
+        accepting = None if self.baseline is None else Accepting(self.baseline, self.views, self.buffers)
+        races = Races(contract, self.ranges, chains, lanes, ranks, accepting)
+        lifetimes = Lifetimes(self.tape, contract, self.buffers, self.ranges, chains, lanes, ranks, accepting)
         children, members = contract.children, contract.members
         done = 0
         for event in self.order.schedule:
@@ -116,7 +123,7 @@ class _Judge:
                 self._race(pair)
             if lifetimes.active:
                 for fault in lifetimes.visit(unit, rows, clock, hopeful):
-                    self._lifetime(fault)
+                    self._lifetime(lifetimes, fault)
             if unit not in children:
                 for row in rows:
                     chains.end(row)
@@ -124,6 +131,9 @@ class _Judge:
                 if hopes is not None and hopeful is not None:
                     hopes.end(unit, hopeful)
             done += len(rows)
+            if self.pairs >= MAX_PAIRS:
+                self.stopped = done < contract.ops.rows
+                break
             if self.progress is not None and done % _EVERY < len(rows):
                 self.progress(done, contract.ops.rows)
         self.report.ops_checked = done
@@ -131,60 +141,60 @@ class _Judge:
 
     # --- findings ---
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: Finding) -> Group:
         if self.baseline is not None and self.baseline.accepts(finding.signature):
             finding = replace(finding, accepted=True)
-        if len(self.report.findings) < MAX_FINDINGS:
-            self.report.findings.append(finding)
-        else:
-            self.dropped += 1
+        self.report.findings.append(finding)
         key = (finding.verdict, finding.signature)
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(finding)
-        group.add(finding)
+        group.add(finding.begin, finding.end)
+        return group
 
-    def _race(self, pair: Pair) -> None:
-        ops = (
-            self.views.of(pair.first, pair.first_access),
-            self.views.of(pair.second, pair.second_access),
-        )
-        what = self.buffers.name[pair.root] or f"buffer {pair.root}"
-        verdict = "unknown" if pair.assumed else "race" if pair.definite else "possible"
-        self._add(
+    def _pair(
+        self,
+        kind: str,
+        fault: str,
+        certainty: str,
+        sides: tuple[tuple[int, int], tuple[int, int]],
+        what: str,
+        begin: int | None,
+        end: int | None,
+    ) -> None:
+        """Add a finding about two rows and their accesses; words are made only where they are kept."""
+        self.pairs += 1
+        sorts = (self.views.sort(*sides[0]), self.views.sort(*sides[1]))
+        key = (kind, fault, certainty, what, *sorts)
+        group = self.sorted_groups.get(key)
+        if group is not None and len(self.report.findings) >= MAX_FINDINGS:
+            self.dropped += 1
+            group.add(begin, end)
+            return
+        ops = (self.views.of(*sides[0]), self.views.of(*sides[1]))
+        self.sorted_groups[key] = self._add(
             Finding(
-                "race", verdict, pair.fault, ops, what, pair.begin, pair.end,
-                story("race", pair.fault, ops, what), signature("race", pair.fault, ops, what),
+                kind, certainty, fault, ops, what, begin, end,
+                story(kind, fault, ops, what), signature(kind, fault, ops, what),
             )
         )  # fmt: skip
 
-    def _lifetime(self, fault: Fault) -> None:
-        kinds = self.contract.ops.kind
-        second_uses = kinds[fault.first] in ("free", "alloc", "destroy")
-        access = fault.access
-        ops = (
-            self.views.of(fault.first, NULL if second_uses else access),
-            self.views.of(fault.second, access if second_uses else NULL),
-        )
+    def _race(self, pair: Pair) -> None:
+        verdict = "unknown" if pair.assumed else "race" if pair.definite else "possible"
+        sides = ((pair.first, pair.first_access), (pair.second, pair.second_access))
+        self._pair("race", pair.fault, verdict, sides, self.buffers.title(pair.root), pair.begin, pair.end)
+
+    def _lifetime(self, lifetimes: Lifetimes, fault: Fault) -> None:
         begin = end = None
-        if fault.sync != NULL:
-            if self.syncs is None:
-                self.syncs = words(flat(self.tape.table("syncs")), "name")
-            what = self.syncs[fault.sync] or f"sync {fault.sync}"
-        else:
-            root = self.buffers.root[fault.buffer]
-            what = self.buffers.name[root] or f"buffer {root}"
+        if fault.sync == NULL:
             size = self.buffers.bytes[fault.buffer]
             if not self.buffers.is_whole(fault.buffer) and size is not None:
                 begin = self.buffers.offset[fault.buffer]
                 end = begin + size
         verdict = "unknown" if fault.assumed else "lifetime" if fault.definite else "possible"
-        self._add(
-            Finding(
-                "lifetime", verdict, fault.fault, ops, what, begin, end,
-                story("lifetime", fault.fault, ops, what), signature("lifetime", fault.fault, ops, what),
-            )
-        )  # fmt: skip
+        sides = lifetimes.sides(fault.first, fault.second, fault.access)
+        what = lifetimes.title(fault.buffer, fault.sync)
+        self._pair("lifetime", fault.fault, verdict, sides, what, begin, end)
 
     def _deadlocks(self) -> None:
         stuck = self.order.stuck
@@ -202,11 +212,8 @@ class _Judge:
     def _conditions(self) -> None:
         contract, add = self.contract, self.report.conditions.append
         ops, queues = contract.ops, contract.queues
-        touching = [
-            r
-            for r, kind in enumerate(ops.kind)
-            if kind in _TOUCH and contract.unit[r] not in contract.children
-        ]
+        told = self._told_by_parts()
+        touching = [r for r, kind in enumerate(ops.kind) if kind in _TOUCH and contract.unit[r] not in told]
         unknown = sum(ops.access_set[r] == NULL for r in touching)
         if unknown:
             add(
@@ -271,7 +278,18 @@ class _Judge:
             add(Condition("complete", f"{plural(manifest.lost, 'record')} lost", True))
         stuck = len(self.order.stuck.units)
         if stuck:
-            add(Condition("complete", f"{plural(stuck, 'op')} never start: what they touch is not judged"))
+            add(
+                Condition(
+                    "complete", f"{plural(stuck, 'op')} never start: what they touch is not judged", True
+                )
+            )
+        if self.stopped:
+            judged = plural(self.report.ops_checked, "op")
+            add(
+                Condition(
+                    "findings", f"more than {MAX_PAIRS:,} pairs: only the first {judged} are judged", True
+                )
+            )
         if self.dropped:
             add(Condition("findings", f"{self.dropped} more findings are only counted, not listed"))
         if not ops.rows:
@@ -280,6 +298,15 @@ class _Judge:
             not touching and not any(k in _WAITS for k in ops.kind) and not any(s > 0 for s in ops.access_set)
         ):
             add(Condition("accesses", "no op that touches memory or waits for a signal", True))
+
+    def _told_by_parts(self) -> set[int]:
+        """Return the units some of whose parts have accesses: what those touch is what the whole touches."""
+        contract, sets = self.contract, self.contract.ops.access_set
+        told: set[int] = set()
+        for unit, above in contract.above.items():
+            if not above <= told and any(sets[r] > 0 for r in contract.rows_of(unit)):
+                told |= above
+        return told
 
     def _names(self, queues: list[int]) -> str:
         names = [self.contract.queues.name[q] or f"queue {q}" for q in queues]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 __all__ = ["LatestMap"]
 
@@ -76,6 +77,15 @@ class LatestMap:
         ]
         self._heads.insert(at + 1, begins[half])
         self._tops[at : at + 1] = [max(ranks[:half]), max(ranks[half:])]
+
+    def latest_of(self, spans: Iterable[tuple[int, int]]) -> int:
+        """Return the highest rank in any of the ranges, or -1."""
+        best = -1
+        for begin, end in spans:
+            best = max(best, self.latest(begin, end))
+            if best == self.top:
+                break
+        return best
 
     def latest(self, begin: int, end: int) -> int:
         """Return the highest rank in ``[begin, end)``, or -1."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from ...formats.edges import Contract
-from ...formats.plain import NULL, flat, ids
+from ...formats.plain import NULL, flat, ids, words
 from ...formats.tape import Tape
+from .accepting import Accepting
 from .clocks import Chains, Clock
 from .races import Lanes, Ranks
 from .ranges import Access, Buffers, Ranges
+from .thinning import POSSIBLE, SURE, UNKNOWN, Thinned
 
 __all__ = ["FAULTS", "Fault", "Lifetimes"]
 
@@ -24,14 +25,15 @@ FAULTS = (
     "use-after-destroy",
 )
 
-K = TypeVar("K", bound=Hashable)
-
 _USE = frozenset({"record", "wait", "semsig", "semwait", "coll", "compute", "kernel"})
 
 
 @dataclass(slots=True)
 class Fault:
-    """A lifetime fault between rows `first` and `second`, the earlier in reference order first."""
+    """A lifetime fault between rows `first` and `second`, the earlier in reference order first.
+
+    `accepted` has what the two are for the baseline where that accepts them, else `NULL`.
+    """
 
     first: int
     second: int
@@ -41,15 +43,17 @@ class Fault:
     definite: bool
     assumed: bool
     access: int
+    accepted: int | tuple[int, int]
 
 
 @dataclass(slots=True)
 class _Use:
-    """A use of a thing: its row and whether the access is definite."""
+    """A use of a thing: its row, whether the access is definite, and what it is for the baseline."""
 
     row: int
     definite: bool
     access: int
+    sort: int
 
 
 @dataclass
@@ -62,10 +66,10 @@ class _Thing:
     sync: int = NULL
     buffer: int = NULL
     whole: bool = True
-    # Latest use per (lane, queue, mode) and whether its row stands after the row of the end.
-    uses: dict[tuple[Hashable, int, str, bool], _Use] = field(default_factory=dict)
+    # Latest use per (lane, queue, mode), whether its row stands after the row of the end, certainty and sort.
+    uses: dict[tuple[Hashable, int, str, bool, bool, int], _Use] = field(default_factory=dict)
     # The same for the begin; uses whose row stands after it are all kept: their order decides.
-    early: dict[tuple[Hashable, int, str], _Use] = field(default_factory=dict)
+    early: dict[tuple[Hashable, int, str, bool, int], _Use] = field(default_factory=dict)
     ahead: list[tuple[int, str, _Use]] = field(default_factory=list)
 
 
@@ -81,7 +85,9 @@ class Lifetimes:
         chains: Chains,
         lanes: Lanes,
         ranks: Ranks,
+        accepting: Accepting | None = None,
     ) -> None:
+        self._accepting = accepting
         self._c = contract
         self._buffers = buffers
         self._ranges = ranges
@@ -112,6 +118,8 @@ class Lifetimes:
         if self._syncs:
             for key, unit in zip(ids(lists, "list"), ids(lists, "unit"), strict=True):
                 self._lists.setdefault(key, []).append(unit)
+        if self._syncs:
+            self._sync_names = words(flat(tape.table("syncs")), "name")
         self._lineage: dict[int, list[_Thing]] = {}
         self._sets: dict[int, bool] = {}
         self.active = bool(self._things or self._syncs)
@@ -122,9 +130,9 @@ class Lifetimes:
         """Return the faults between a unit and all before it, then remember its uses."""
         found: list[Fault] = []
         for row in rows:
-            here: dict[tuple[int, int, int, str], Fault] = {}
+            here: dict[tuple[Hashable, ...], Fault] = {}
             for fault in self._faults(unit, row, clock, hopeful):
-                key = (fault.first, fault.buffer, fault.sync, fault.fault)
+                key = (fault.first, fault.buffer, fault.sync, fault.fault, fault.accepted)
                 known = here.setdefault(key, fault)
                 known.definite |= fault.definite
             found.extend(here.values())
@@ -140,7 +148,7 @@ class Lifetimes:
 
     def _kin(self, row: int, unit: int) -> bool:
         other = self._c.unit[row]
-        return other == unit or (unit in self._c.parents and self._c.is_ancestor(other, unit))
+        return other == unit or self._c.is_ancestor(other, unit)
 
     def _started(self, row: int) -> bool:
         return row != NULL and self._ranks.rank[row] >= 0
@@ -230,60 +238,90 @@ class Lifetimes:
     ) -> Fault:
         origin = self._c.ops.origin
         definite = definite and origin[first] != "inferred" and origin[second] != "inferred"
-        return Fault(first, second, name, thing.buffer, thing.sync, definite, assumed, access)
+        accepted = self._accepted(thing, first, second, name, access)
+        return Fault(first, second, name, thing.buffer, thing.sync, definite, assumed, access, accepted)
+
+    def _accepted(
+        self, thing: _Thing, first: int, second: int, name: str, access: int
+    ) -> int | tuple[int, int]:
+        """Return the sorts of two ops where the baseline accepts this fault of theirs, else `NULL`."""
+        accepting = self._accepting
+        if accepting is None:
+            return NULL
+        one, other = self.sides(first, second, access)
+        sorts = accepting.sort(*one), accepting.sort(*other)
+        return (
+            sorts if accepting.fault("lifetime", name, self.title(thing.buffer, thing.sync), *sorts) else NULL
+        )
+
+    def sides(self, first: int, second: int, access: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return two rows, each with its access: the one that ends or begins something has none."""
+        second_uses = self._c.ops.kind[first] in ("free", "alloc", "destroy")
+        return (first, NULL if second_uses else access), (second, access if second_uses else NULL)
+
+    def title(self, buffer: int, sync: int) -> str:
+        """Return the name of a memory or sync object for people."""
+        if sync == NULL:
+            return self._buffers.title(self._buffers.root[buffer])
+        return self._sync_names[sync] or f"sync {sync}"
 
     def _at_end(
         self, thing: _Thing, unit: int, row: int, clock: Clock, hopeful: Clock | None
     ) -> Iterator[Fault]:
-        best: dict[tuple[int, str, bool], _Use] = {}
-        for (_, queue, mode, after), use in thing.uses.items():
-            if self._before(use.row, clock) or self._kin(use.row, unit):
-                continue
-            self._later(best, (queue, mode, after), use)
-        for (_, _, after), use in best.items():
+        found: Thinned[tuple[int, str, str, Hashable], _Use] = Thinned()
+        for (_, queue, mode, after, _, _), use in thing.uses.items():
             name = self._end_fault(thing, after)
-            if name:
-                assumed = hopeful is not None and self._before(use.row, hopeful)
-                yield self._fault(thing, use.row, row, name, use.definite, assumed, use.access)
+            if name and not self._before(use.row, clock) and not self._kin(use.row, unit):
+                self._offer(found, (queue, mode, name), thing, use, row, hopeful)
+        for (_, _, name, _), certainty, use in found:
+            yield self._fault(thing, use.row, row, name, use.definite, certainty == UNKNOWN, use.access)
         thing.uses.clear()
+
+    def _offer(
+        self,
+        found: Thinned[tuple[int, str, str, Hashable], _Use],
+        key: tuple[int, str, str],
+        thing: _Thing,
+        use: _Use,
+        row: int,
+        hopeful: Clock | None,
+    ) -> None:
+        """Add the fault of an earlier use and an op to what is to be thinned."""
+        if hopeful is not None and self._before(use.row, hopeful):
+            certainty = UNKNOWN
+        else:
+            certainty = SURE if use.definite and self._c.ops.origin[row] != "inferred" else POSSIBLE
+        accepted = self._accepted(thing, use.row, row, key[2], use.access)
+        found.add((*key, accepted), certainty, self._ranks.rank[use.row], use)
 
     def _at_alloc(
         self, thing: _Thing, unit: int, row: int, clock: Clock, hopeful: Clock | None
     ) -> Iterator[Fault]:
-        best: dict[tuple[int, str], _Use] = {}
-        candidates = [(q, m, use) for (_, q, m), use in thing.early.items()]
+        found: Thinned[tuple[int, str, str, Hashable], _Use] = Thinned()
+        candidates = [(q, m, use) for (_, q, m, _, _), use in thing.early.items()]
         candidates += [(q, m, use) for q, m, use in thing.ahead if self._before(use.row, clock)]
+        name = "use-before-alloc"
         for queue, mode, use in candidates:
             if not self._kin(use.row, unit):
-                self._later(best, (queue, mode), use)
-        for use in best.values():
-            yield self._fault(thing, use.row, row, "use-before-alloc", use.definite, False, use.access)
+                # That the use waited for something unseen would not help: it has not waited for the alloc.
+                self._offer(found, (queue, mode, name), thing, use, row, None)
+        for _, _, use in found:
+            yield self._fault(thing, use.row, row, name, use.definite, False, use.access)
         thing.early.clear()
         thing.ahead.clear()
-
-    def _later(self, best: dict[K, _Use], key: K, use: _Use) -> None:
-        """Keep the later of two uses in reference order."""
-        known = best.get(key)
-        if known is None or self._ranks.rank[known.row] <= self._ranks.rank[use.row]:
-            _keep(best, key, use)
 
     def _remember(self, unit: int, row: int) -> None:
         queue = self._c.ops.queue[row]
         definite_op = self._c.ops.origin[row] != "inferred"
         for thing, mode, definite, access in self._uses(row):
-            use = _Use(row, definite and definite_op, access)
+            definite = definite and definite_op
+            sort = NULL if self._accepting is None else self._accepting.sort(row, access)
+            use = _Use(row, definite, access, sort)
             lane = self._lanes.of(unit, row)
             if thing.end != NULL and not self._started(thing.end):
-                _keep(thing.uses, (lane, queue, mode, row > thing.end), use)
+                thing.uses[lane, queue, mode, row > thing.end, definite, sort] = use
             if thing.alloc != NULL and not self._started(thing.alloc):
                 if row < thing.alloc:
-                    _keep(thing.early, (lane, queue, mode), use)
+                    thing.early[lane, queue, mode, definite, sort] = use
                 else:
                     thing.ahead.append((queue, mode, use))
-
-
-def _keep(table: dict[K, _Use], key: K, use: _Use) -> None:
-    """Keep the latest use; several accesses of one op count as one, definite where one is."""
-    known = table.get(key)
-    if known is None or known.row != use.row or (use.definite and not known.definite):
-        table[key] = use

@@ -133,6 +133,10 @@ class Buffers:
                     where=tape.where,
                 )
 
+    def title(self, root: int) -> str:
+        """Return the name of a memory for people."""
+        return self.name[root] or f"buffer {root}"
+
     def is_whole(self, buffer: int) -> bool:
         """Whether the row is a root buffer or a generation of one: it covers all of its parent."""
         parent = self.parent[buffer]
@@ -223,6 +227,10 @@ class Ranges:
     def buffers_of(self, key: int) -> set[int]:
         """Return the buffers that a set names."""
         return {r.buffer for r in self._sets.get(key, ()) if r.buffer != NULL}
+
+    def is_fixed(self, row: int) -> bool:
+        """Whether what an op touches depends on nothing but its access set."""
+        return self._ops.access_set[row] in self._cache
 
     def of(self, row: int) -> tuple[Access, ...]:
         """Return the accesses of an op to memory that other ops can name; unknown ones are none."""

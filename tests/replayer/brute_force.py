@@ -12,7 +12,7 @@ from typing import Any
 from tapedelay.formats.profiles import BUILTIN
 from tapedelay.formats.tape import Tape
 
-__all__ = ["MAX_OPS", "BruteForce", "Found", "brute_force"]
+__all__ = ["MAX_OPS", "BruteForce", "Found"]
 
 MAX_OPS = 12
 Row = dict[str, Any]
@@ -31,9 +31,10 @@ class Found:
     deadlocks: list[tuple[int, ...]] = field(default_factory=list)
 
 
-def brute_force(tape: Tape) -> Found:
-    """Return all faults of a tiny tape, thinned by the pair rule."""
-    return BruteForce(tape).run()
+def surer(one: str | None, other: str) -> str:
+    """Return the more certain of two verdicts, the first of equal ones."""
+    order = [None, "unknown", "possible", "race"]
+    return other if one is None or order.index(other) > order.index(one) else one
 
 
 class BruteForce:
@@ -64,7 +65,7 @@ class BruteForce:
         self.groups = sorted(set(self.group))
         self.parents: dict[int, set[int]] = {g: set() for g in self.groups}
         for i, o in enumerate(self.ops):
-            if o["parent"] is not None:
+            if o["parent"] is not None and self.group[self.row_of[o["parent"]]] != self.group[i]:
                 self.parents[self.group[i]].add(self.group[self.row_of[o["parent"]]])
         self.any_of: dict[int, set[int]] = {}
         self.never: list[int] = []
@@ -72,6 +73,10 @@ class BruteForce:
         self.before = self.direct()
 
     # --- the relation ---
+
+    def refused(self) -> bool:
+        """Whether an op is part of itself."""
+        return any(g in self.ancestors(g) for g in self.groups)
 
     def ancestors(self, g: int) -> set[int]:
         found: set[int] = set()
@@ -349,6 +354,7 @@ class BruteForce:
             key=lambda i: (self.started[self.group[i]], i),
         )
         found = Found()
+        # thinned by the pair rule
         self.races(found)
         self.all_lifetimes(found)
         self.deadlocks(found)
@@ -364,24 +370,37 @@ class BruteForce:
     def races(self, found: Found) -> None:
         for at, b in enumerate(self.place):
             for root, spread, x in self.touched(b):
-                latest: dict[tuple[int, str], int] = {}
-                for a in self.place[:at]:
+                behind: dict[tuple[int, str], str] = {}
+                for a in reversed(self.place[:at]):
                     if self.kin(a, b) or self.comes_before(a, b, self.sure):
                         continue
+                    # Of one queue and mode, the latest counts, and then what is more certain than all later.
+                    best: dict[str, str] = {}
                     for other, bytes_, y in self.touched(a):
                         if other == root and bytes_ & spread and self.conflict(y["mode"], x["mode"]):
-                            latest[self.ops[a]["queue"], y["mode"]] = a  # later ones overwrite earlier ones
-                for (_, mode), a in latest.items():
-                    for other, bytes_, y in self.touched(a):
-                        common = bytes_ & spread
-                        if other == root and common and y["mode"] == mode:
-                            self.add_race(found, a, b, root, common, x, y)
+                            best[y["mode"]] = surer(best.get(y["mode"]), self.verdict(a, b, x, y))
+                    for mode, verdict in best.items():
+                        key = (self.ops[a]["queue"], mode)
+                        if surer(behind.get(key), verdict) == behind.get(key):
+                            continue
+                        behind[key] = verdict
+                        for other, bytes_, y in self.touched(a):
+                            common = bytes_ & spread
+                            if other == root and common and y["mode"] == mode:
+                                self.add_race(found, a, b, root, common, x, y)
 
     @staticmethod
     def conflict(earlier: str, later: str) -> bool:
         if (earlier, later) in (("read", "read"), ("reduce", "reduce")):
             return False
         return earlier in WRITE_LIKE or later in WRITE_LIKE
+
+    def verdict(self, a: int, b: int, x: Row, y: Row) -> str:
+        if self.comes_before(a, b, self.hoped):
+            return "unknown"
+        sure = self.definite(x) and self.definite(y)
+        sure = sure and "inferred" not in (self.ops[a]["origin"], self.ops[b]["origin"])
+        return "race" if sure else "possible"
 
     def add_race(self, found: Found, a: int, b: int, root: int, common: set[int], x: Row, y: Row) -> None:
         if y["mode"] in WRITE_LIKE and x["mode"] in READ_LIKE:
@@ -390,16 +409,7 @@ class BruteForce:
             hazard = "WAW"
         else:
             hazard = "WAR"
-        if self.comes_before(a, b, self.hoped):
-            verdict = "unknown"
-        elif (
-            self.definite(x)
-            and self.definite(y)
-            and "inferred" not in (self.ops[a]["origin"], self.ops[b]["origin"])
-        ):
-            verdict = "race"
-        else:
-            verdict = "possible"
+        verdict = self.verdict(a, b, x, y)
         key = (self.ops[a]["op"], self.ops[b]["op"], hazard, self.buffers[root]["name"])
         known = found.races.get(key, ("possible", min(common), max(common) + 1))
         if verdict == "possible":
@@ -470,7 +480,7 @@ class BruteForce:
         faults: tuple[str, str],
     ) -> None:
         """Compare uses with the op that ends a thing."""
-        latest: dict[tuple[int, str, str], int] = {}
+        earlier: list[tuple[tuple[int, str, str], int, bool, bool]] = []
         for i, mode, definite in uses:
             if self.kin(i, end) or self.comes_before(i, end, self.sure):
                 continue
@@ -481,14 +491,13 @@ class BruteForce:
             if self.place.index(i) > self.place.index(end):
                 self.add_lifetime(found, end, i, fault, name, definite, False)
             else:
-                latest[self.ops[i]["queue"], mode, fault] = i
-        for (_, mode, fault), i in latest.items():
-            definite = any(d for j, m, d in uses if j == i and m == mode)
-            self.add_lifetime(found, i, end, fault, name, definite, self.comes_before(i, end, self.hoped))
+                hoped = self.comes_before(i, end, self.hoped)
+                earlier.append(((self.ops[i]["queue"], mode, fault), i, definite, hoped))
+        self.thinned(found, end, name, earlier)
 
     def begins(self, found: Found, begin: int, uses: list[tuple[int, str, bool]], name: str) -> None:
         """Compare uses with the op that begins a thing."""
-        latest: dict[tuple[int, str], int] = {}
+        earlier: list[tuple[tuple[int, str, str], int, bool, bool]] = []
         for i, mode, definite in uses:
             if self.kin(i, begin) or self.comes_before(begin, i, self.sure):
                 continue
@@ -498,10 +507,25 @@ class BruteForce:
                 hoped = self.comes_before(begin, i, self.hoped)
                 self.add_lifetime(found, begin, i, "use-before-alloc", name, definite, hoped)
             else:
-                latest[self.ops[i]["queue"], mode] = i
-        for (_, mode), i in latest.items():
-            definite = any(d for j, m, d in uses if j == i and m == mode)
-            self.add_lifetime(found, i, begin, "use-before-alloc", name, definite, False)
+                earlier.append(((self.ops[i]["queue"], mode, "use-before-alloc"), i, definite, False))
+        self.thinned(found, begin, name, earlier)
+
+    def thinned(
+        self,
+        found: Found,
+        at: int,
+        name: str,
+        earlier: list[tuple[tuple[int, str, str], int, bool, bool]],
+    ) -> None:
+        """Add the latest of each key, and then what is more certain than all later ones."""
+        behind: dict[tuple[int, str, str], str] = {}
+        earlier.sort(key=lambda e: (-self.place.index(e[1]), not e[2]))
+        for key, i, definite, hoped in earlier:
+            sure = definite and "inferred" not in (self.ops[i]["origin"], self.ops[at]["origin"])
+            verdict = "unknown" if hoped else "race" if sure else "possible"
+            if surer(behind.get(key), verdict) != behind.get(key):
+                behind[key] = verdict
+                self.add_lifetime(found, i, at, key[2], name, definite, hoped)
 
     def add_lifetime(
         self, found: Found, a: int, b: int, fault: str, name: str, definite: bool, hoped: bool

@@ -1,0 +1,123 @@
+"""Nothing that is accepted, or less certain, hides what stands behind it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tapedelay.formats.litmus import parse
+from tapedelay.formats.tape import Tape
+from tapedelay.replayer.check import Baseline, Report, check_tape, judge
+from tapedelay.replayer.check.command import check
+from tapedelay.replayer.check.thinning import POSSIBLE, SURE, UNKNOWN, Thinned
+
+from .brute_force import BruteForce
+from .random_tapes import BYTES, random_tape
+
+BEHIND = """
+1 | kernel | q0 | | M0[0:64]:name=a
+2 | kernel | q0 | | M0[0:4]:name=b
+3 | host | H | M0[0:64] |
+"""
+OF_ONE_OP = """
+1 | kernel | q0 | | M0[0:64]:name=a, M0[0:4]:name=b
+3 | host | H | M0[0:64] |
+"""
+FREED = """
+1 | kernel | q0 | | M0[0:64]:name=a
+2 | kernel | q0 | | M0[0:64]:name=b
+3 | free | H | | | M0
+"""
+DEADLOCK = """
+1 | semwait | q0 | | | s
+2 | kernel | q0 | | M0
+3 | host | H | M0 |
+"""
+
+
+def tape(text: str) -> Tape:
+    return parse(text).tape()
+
+
+def everything(judged: Tape) -> frozenset[str]:
+    report = check_tape(judged, Baseline(everything=True))
+    return frozenset(f.signature for f in report.findings)
+
+
+def open_ones(report: Report) -> set[str]:
+    return {f.signature for f in report.findings if not f.accepted}
+
+
+@pytest.mark.parametrize("text", [BEHIND, OF_ONE_OP, FREED])
+def test_what_is_accepted_hides_nothing(text: str) -> None:
+    judged = tape(text)
+    kinds = everything(judged)
+    assert len(kinds) == 2
+    assert check_tape(judged, Baseline(kinds)).exit_code == 0
+    for kind in kinds:
+        report = check_tape(judged, Baseline(kinds - {kind}))
+        assert open_ones(report) == {kind}
+        assert report.exit_code == 1
+
+
+def test_random_tapes_hide_nothing_behind_a_baseline() -> None:
+    many = 0
+    for seed in range(400):
+        judged = random_tape(random.Random(seed).randbytes(BYTES))
+        if BruteForce(judged).refused():
+            continue
+        kinds = everything(judged)
+        assert kinds >= {f.signature for f in check_tape(judged).findings}
+        report = check_tape(judged, Baseline(kinds))
+        assert not open_ones(report)
+        assert report.stale == []
+        for kind in kinds:
+            assert open_ones(check_tape(judged, Baseline(kinds - {kind}))) == {kind}, seed
+        many += len(kinds) > 3
+    assert many > 50
+
+
+def test_a_baseline_that_is_written_holds(tmp_path: Path) -> None:
+    path, accepted = tmp_path / "a.litmus", tmp_path / "accepted.json"
+    path.write_text(BEHIND)
+    run = CliRunner().invoke(check, [str(path), "--write-baseline", str(accepted)], standalone_mode=False)
+    assert run.return_value == 0, run.output
+    run = CliRunner().invoke(check, [str(path), "--baseline", str(accepted)], standalone_mode=False)
+    assert run.return_value == 0, run.output
+
+
+def test_an_accepted_deadlock_is_not_clean() -> None:
+    judged = tape(DEADLOCK)
+    assert check_tape(judged).exit_code == 1
+    report = check_tape(judged, Baseline(everything(judged)))
+    assert not open_ones(report)
+    assert (report.verdict, report.exit_code) == ("cannot judge", 4)
+
+
+def test_the_pass_ends_after_so_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "MAX_PAIRS", 10)
+    rows = [f"{i} | kernel | q{i % 2} | | M0" for i in range(100)]
+    judged = tape("\n".join(rows))
+    report = check_tape(judged)
+    assert 10 <= report.count("race") < 12
+    assert report.exit_code == 1
+    assert any(c.blocks and "more than 10 pairs" in c.detail for c in report.conditions)
+    assert check_tape(judged, Baseline(everything=True)).exit_code == 4
+    monkeypatch.undo()
+    assert not check_tape(judged).conditions
+
+
+def test_thinning() -> None:
+    found: Thinned[str, str] = Thinned()
+    for key, certainty, rank, value in (
+        ("q", SURE, 1, "older race"),
+        ("q", SURE, 3, "race"),
+        ("q", UNKNOWN, 2, "hidden"),
+        ("q", POSSIBLE, 4, "possible"),
+        ("r", UNKNOWN, 0, "alone"),
+    ):
+        found.add(key, certainty, rank, value)
+    assert list(found) == [("q", SURE, "race"), ("q", POSSIBLE, "possible"), ("r", UNKNOWN, "alone")]
