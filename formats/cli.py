@@ -6,6 +6,7 @@ This is the one file that names modules of all three packages, as strings. `main
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -17,11 +18,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from .commands.common import say
 from .errors import InfrastructureError, TapedelayError, UsageError
+from .shown import printable
 
 __all__ = ["COMMANDS", "Entry", "cli", "main", "run"]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Entry(NamedTuple):
@@ -95,6 +98,21 @@ def cli() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     words = list(arguments)
+    if sys.stdout is None:
+        return _report(_no_output("it is closed"), False)
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        # the reader of our output left: not an error of ours, and no output is possible any more
+        _give_up_output()
+        return 141
+    except OSError as e:
+        # what files do is told by those who open them: this is our own output
+        _give_up_output()
+        return _report(_no_output(e.strerror or str(e)), False)
+
+
+def _run(words: list[str]) -> int:
     ours = words[: words.index("--")] if "--" in words else words
     as_json = "--json" in ours
     try:
@@ -107,29 +125,17 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as e:
         if as_json:
             return _report(UsageError(e.format_message(), next_step="tapedelay --help"), True)
-        e.show()
+        _show_usage(e)
         return UsageError.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
     except BrokenPipeError:
-        # the reader of our output left: not an error of ours, and no output is possible any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        raise
     except OSError as e:
-        if e.filename is not None or e.errno not in _FULL:
-            return _unexpected(e, as_json)
-        # our own output: nothing more can be written there, at exit neither
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _report(
-            InfrastructureError(
-                f"cannot write: {e.strerror}",
-                expected="an output that takes what is printed",
-                where="standard output",
-                next_step="make space, or send the output elsewhere",
-            ),
-            False,
-        )
+        if e.filename is None and e.errno in _FULL:
+            raise
+        return _unexpected(e, as_json)
     except MemoryError:
         return _report(
             InfrastructureError("not enough memory", next_step="use a machine with more, or a shorter tape"),
@@ -137,6 +143,34 @@ def run(arguments: Sequence[str]) -> int:
         )
     except Exception as e:
         return _unexpected(e, as_json)
+
+
+def _no_output(reason: str) -> InfrastructureError:
+    return InfrastructureError(
+        f"cannot write: {reason}",
+        expected="an output that takes what is printed",
+        where="standard output",
+        next_step="make space, or send the output elsewhere",
+    )
+
+
+def _give_up_output() -> None:
+    """Let nothing more be written there, at exit neither."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def _show_usage(error: click.ClickException) -> None:
+    shown = io.StringIO()
+    error.show(file=shown)
+    for line in shown.getvalue().splitlines():
+        say(printable(line))
 
 
 def _unexpected(error: Exception, as_json: bool) -> int:
@@ -155,7 +189,7 @@ def _report(error: TapedelayError, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(error.as_dict(), indent=1, ensure_ascii=True))
     else:
-        click.echo(f"error: {error.text()}", err=True)
+        say(f"error: {error.text()}")
     return error.exit_code
 
 
@@ -164,4 +198,6 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names in a tape may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

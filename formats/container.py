@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 import struct
 import zipfile
@@ -18,6 +17,7 @@ from typing import BinaryIO, Protocol
 
 from .disk import cannot_read
 from .errors import CorruptTape, NotATape
+from .shown import quoted
 
 __all__ = ["Container", "DirectoryContainer", "ZipContainer", "open_container", "write_zip"]
 
@@ -126,7 +126,7 @@ class DirectoryContainer:
                 "a spool, which is not a tape yet" if spool else "a directory without manifest.json",
                 expected="a directory with manifest.json and NAME.arrow files",
                 where=self.where,
-                next_step=f"tapedelay record -o run.tape --from-spool {shlex.quote(str(path))}"
+                next_step=f"tapedelay record -o run.tape --from-spool {quoted(path)}"
                 if spool
                 else "check the path",
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .errors import InfrastructureError, MissingInput, UsageError
 
-__all__ = ["cannot_read", "cannot_write", "check_output", "write_text"]
+__all__ = ["cannot_read", "cannot_write", "check_output", "hidden_sibling", "write_text"]
 
 
 def cannot_read(path: str | Path, error: OSError | ValueError, expected: str) -> MissingInput:
@@ -84,6 +84,14 @@ def check_output(out: Path, *, tape: str | Path | None = None, force: bool = Fal
         )
 
 
+def hidden_sibling(path: Path, suffix: str = ".tmp") -> Path:
+    """Return a free name beside a path, for what takes its place when it is finished.
+
+    Only the beginning of the name is in it, so that it is not too long where the name itself is not.
+    """
+    return path.with_name(f".{path.name[:32]}.{uuid.uuid4().hex[:8]}{suffix}")
+
+
 def write_text(out: Path, text: str) -> None:
     """Write a file as a whole: it is there completely or as it was.
 
@@ -92,7 +100,7 @@ def write_text(out: Path, text: str) -> None:
     InfrastructureError
         The disk does not take it.
     """
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = hidden_sibling(out)
     try:
         if out.exists() and not out.is_file():  # a terminal, a pipe
             out.write_text(text, encoding="utf-8")

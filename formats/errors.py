@@ -20,6 +20,8 @@ Every error says what was found, what was expected, where, and what to do next.
 
 from __future__ import annotations
 
+from .shown import printable
+
 __all__ = [
     "CannotJudge",
     "CorruptTape",
@@ -66,12 +68,12 @@ class TapedelayError(Exception):
         super().__init__(self.text())
 
     def text(self) -> str:
-        """Return the message as one short paragraph."""
-        head = f"{self.where}: {self.found}" if self.where else self.found
+        """Return the message as one short paragraph, with what files and people say in it made printable."""
+        head = printable(f"{self.where}: {self.found}" if self.where else self.found)
         if self.expected:
-            head += f" (expected {self.expected})"
+            head += printable(f" (expected {self.expected})")
         if self.next_step:
-            head += f"\n  next: {self.next_step}"
+            head += f"\n  next: {printable(self.next_step)}"
         return head
 
     def as_dict(self) -> dict[str, str | int]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import uuid
 from pathlib import Path
 
 from .container import open_container, write_zip
-from .disk import cannot_write, check_output
+from .disk import cannot_write, check_output, hidden_sibling
 from .errors import CorruptTape, UsageError
 from .manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, manifest_from_json
 from .read import open_tape
@@ -70,7 +69,7 @@ def pack_tape(path: str | Path, out: str | Path | None = None, *, force: bool = 
                 next_step="record again",
             )
         members.append((e.file, data))
-    temp = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temp = hidden_sibling(out)
     try:
         write_zip(temp, members)
         os.replace(temp, out)

@@ -12,7 +12,6 @@ import hashlib
 import mmap
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from .container import write_zip
-from .disk import cannot_write
+from .disk import cannot_write, hidden_sibling
 from .errors import UsageError
 from .framing import scan_frames
 from .manifest import MANIFEST_NAME, TableEntry, manifest_to_json
@@ -108,7 +107,7 @@ class TapeWriter:
         self.path = Path(path)
         self._zip = is_zip_name(self.path)
         _check_target(self.path, self._zip)
-        self._dir = self.path.parent / f".{self.path.name}.{uuid.uuid4().hex[:8]}.tmp"
+        self._dir = hidden_sibling(self.path)
         self._pending: dict[str, _Pending] = {}
         self._open = True
         with _disk(self.path):

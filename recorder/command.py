@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..formats.commands.common import quoted
+from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
 from .launch import Asked, profile_names
 from .patience import patience
@@ -20,9 +20,7 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 
 
 @click.command(options_metavar="[OPTIONS] --", context_settings={"allow_interspersed_args": False})
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The tape (.zip: one file)."
-)
+@click.option("-o", "--output", required=True, type=FILE, help="The tape (.zip: one file).")
 @click.option(
     "--devices", type=click.IntRange(0, 15), help="Test devices [default: 0 where a GPU backend is, else 1]."
 )
@@ -40,7 +38,7 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 @click.option("--keep-spool", is_flag=True, help="Leave the raw recording beside the tape.")
 @click.option(
     "--from-spool",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Collect a raw recording that was kept; run nothing.",
 )
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
@@ -50,9 +48,7 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
     is_flag=True,
     help="Say what came of it as JSON, after COMMAND's output: the last line.",
 )
-@click.option(
-    "--json-file", type=click.Path(path_type=Path), metavar="FILE", help="Write that JSON to a file."
-)
+@click.option("--json-file", type=FILE, metavar="FILE", help="Write that JSON to a file.")
 @click.argument("command", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def record(
     output: Path,
@@ -81,7 +77,11 @@ def record(
     asked = Asked(devices, profile, sync)
     _refuse_options(output, command)
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
-        raise UsageError("no file can be written there", where=f"--json-file {json_file}")
+        raise UsageError(
+            "no file can be written there",
+            expected="a file in a folder that is there",
+            where=f"--json-file {json_file}",
+        )
     if from_spool is not None and command:
         raise UsageError("a command and --from-spool", expected="one of them")
     if from_spool is None and not command:
@@ -121,12 +121,12 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as e:
-        click.echo(f"tapedelay: cannot write {path}: {e.strerror}", err=True)
+        say(printable(f"tapedelay: cannot write {path}: {e.strerror}"))
 
 
 def _say(result: Recording) -> None:
     def line(text: str) -> None:
-        click.echo(f"tapedelay: {text}", err=True)
+        say(printable(f"tapedelay: {text}"))
 
     if result.written:
         computes = ", ".join(f"{n} {name}" for name, n in sorted(result.computes.items()))
@@ -141,13 +141,13 @@ def _say(result: Recording) -> None:
                 else "the recording is not complete"
             )
     for fault in result.faults:
-        line(f"ERROR: {fault.text()}")
+        say(f"tapedelay: ERROR: {fault.text()}")
     if result.untold:
         line(result.ended)
     if result.written and not result.faults:
-        click.echo(f"next: tapedelay check {quoted(result.output)}", err=True)
+        say_next(f"tapedelay check {quoted(result.output)}")
     if result.spool is not None and result.written:
         line(f"the raw recording is {result.spool}, which this command collects again:")
-        click.echo(f"next: {collect_command(result, result.spool)}", err=True)
+        say_next(collect_command(result, result.spool))
     elif result.spool is not None and not any(str(result.spool) in f.next_step for f in result.faults):
         line(f"raw recording: {result.spool}")

@@ -128,7 +128,8 @@ def nothing_recorded(result: Recording, evidence: Evidence) -> TapedelayError:
             f"run it without {off}",
         )
     if result.command_code:
-        return CannotJudge(f"{result.ended} before it used the engine{no_tape}")
+        # one line: the command has said more
+        return CannotJudge(f"{result.ended} before it used the engine{no_tape}", next_step="")
     found = f"nothing was recorded: no process loaded the plugin{no_tape}"
     if evidence.hooks:
         return _cannot(found, _GIVE_WORK)
@@ -174,7 +175,7 @@ def faults_of(
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
     if missing and result.command_code and not result.computes:
         before = "the engine computed anything" if result.ops else "it used the engine"
-        return [CannotJudge(f"{result.ended} before {before}{no_tape}")]
+        return [CannotJudge(f"{result.ended} before {before}{no_tape}", next_step="")]
     if missing and result.asked.devices == 0 and not _real(tape):
         leave_out = spelled("devices", result.asked, "0")
         return [

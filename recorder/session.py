@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..formats.container import open_container
 from ..formats.errors import InfrastructureError, InputError, SpoolError, TapedelayError, UsageError
+from ..formats.shown import quoted
 from .hook import engine_hook
 from .launch import Asked, environment, run
 from .outcome import Evidence, Recording, faults_of, nothing_recorded
@@ -66,7 +66,9 @@ def record_command(
         try:
             _collect(result, spool, command, signals)
         except KeyboardInterrupt:
-            result.faults.append(_lost(result, InfrastructureError("collecting was interrupted")))
+            result.faults.append(
+                _lost(result, InfrastructureError("collecting was interrupted", next_step="collect it again"))
+            )
     return result
 
 
@@ -99,7 +101,7 @@ def collect_command(result: Recording, spool: Path) -> str:
     if result.asked.devices is not None:
         words += ["--devices", str(result.asked.devices)]
     words += ["-o", str(result.output), "--from-spool", str(spool)]
-    return shlex.join(words)
+    return " ".join(map(quoted, words))
 
 
 @contextmanager
@@ -241,7 +243,7 @@ def _refuse_tape(path: Path) -> None:
         "this is a tape already",
         expected="a raw recording, as --keep-spool leaves it",
         where=str(path),
-        next_step=f"tapedelay check {shlex.quote(str(path))}",
+        next_step=f"tapedelay check {quoted(path)}",
     )
 
 
@@ -249,7 +251,9 @@ def _refuse_tape(path: Path) -> None:
 def _spool(result: Recording, keep: bool) -> Iterator[Path]:
     """Make a private folder on the file system of the tape, and remove it in the end if nothing keeps it."""
     try:
-        made = tempfile.mkdtemp(prefix=f".{result.output.name}.", suffix=".spool", dir=result.output.parent)
+        made = tempfile.mkdtemp(
+            prefix=f".{result.output.name[:32]}.", suffix=".spool", dir=result.output.parent
+        )
     except OSError as e:
         raise InfrastructureError(
             f"no spool can be written there: {e.strerror}",
@@ -337,7 +341,12 @@ def _collect(
 
 def _lost(result: Recording, error: Exception) -> InfrastructureError:
     """Return the fault of a recording that could not become a tape, and name the command that tries again."""
-    ours = error if isinstance(error, TapedelayError) else TapedelayError(f"{type(error).__name__}: {error}")
+    if isinstance(error, TapedelayError):
+        ours = error
+    else:
+        ours = TapedelayError(
+            f"{type(error).__name__}: {error}", expected="a recording that can be collected"
+        )
     spool = result.spool
     if spool is None:
         step = "record again"

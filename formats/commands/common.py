@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
-import shlex
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["FILE", "force_option", "json_option", "print_json", "printable", "quoted", "say_next"]
+from ..shown import printable, quoted
 
-FILE = click.Path(path_type=Path, readable=False)
-"""A path argument; whether it can be read is found out, and said, when it is read."""
+__all__ = ["FILE", "force_option", "json_option", "print_json", "printable", "quoted", "say", "say_next"]
+
+
+class _File(click.Path):
+    """A path that can be one; whether it can be read is found out, and said, when it is read."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("the name is empty", param, ctx)
+        try:
+            os.lstat(value)
+        except OSError as e:
+            if e.errno == errno.ENAMETOOLONG:
+                self.fail("the name is too long", param, ctx)
+        except ValueError:
+            self.fail("no file can have this name", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path, readable=False)
+"""A path argument or option."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,17 +56,13 @@ def print_json(data: dict[str, Any]) -> None:
     click.echo(json.dumps(data, indent=1, ensure_ascii=True))
 
 
-def printable(text: str) -> str:
-    """Return text from a tape with control characters escaped: a name must not steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def quoted(path: str | Path) -> str:
-    """Return a path as one word of a shell command."""
-    return shlex.quote(str(path))
+def say(text: str) -> None:
+    """Print on stderr; where nobody takes it, the exit code has to do."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def say_next(command: str, *, as_json: bool = False) -> None:
     """Name the next useful command on stderr; nothing with ``--json``."""
     if not as_json:
-        click.echo(f"next: {command}", err=True)
+        say(f"next: {printable(command)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from .common import FILE, force_option, json_option, print_json, quoted, say_next
+from .common import FILE, force_option, json_option, print_json, printable, quoted, say_next
 
 if TYPE_CHECKING:
     from ..tape import Tape
@@ -91,5 +91,5 @@ def export(tape: Path, form: str, output: Path | None, ops: str | None, force: b
     if output is None:
         click.echo(text, nl=False)
         return
-    click.echo(f"{output}: {rows} ops")
+    click.echo(printable(f"{output}: {rows} ops"))
     say_next(f"tapedelay check {quoted(output)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from .common import FILE, json_option, print_json, printable, quoted, say_next
+from .common import FILE, json_option, print_json, printable, quoted, say, say_next
 
 if TYPE_CHECKING:
     from ..tape import Tape
@@ -85,9 +85,9 @@ def _validate(tape: Tape, path: Path, *, as_json: bool) -> int:
     elif violations:
         for v in violations:
             click.echo(printable(v.text()))
-        click.echo(f"{tape.name}: {len(violations)} violations of the specification", err=True)
+        say(printable(f"{tape.name}: {len(violations)} violations of the specification"))
     else:
-        click.echo(f"{tape.name}: valid, {len(RULES)} rules hold")
+        click.echo(printable(f"{tape.name}: valid, {len(RULES)} rules hold"))
         say_next(f"tapedelay check {quoted(path)}")
     return InvalidTape.exit_code if violations else 0
 

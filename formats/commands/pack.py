@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import FILE, force_option, json_option, print_json, quoted, say_next
+from .common import FILE, force_option, json_option, print_json, printable, quoted, say_next
 
 __all__ = ["pack"]
 
@@ -33,5 +33,5 @@ def pack(tape: Path, output: Path | None, force: bool, as_json: bool) -> None:
     if as_json:
         print_json({"tape": str(out), "bytes": size_bytes})
         return
-    click.echo(f"{out}: {size_bytes:,} bytes")
+    click.echo(printable(f"{out}: {size_bytes:,} bytes"))
     say_next(f"tapedelay info {quoted(out)}")
