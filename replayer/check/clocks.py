@@ -15,13 +15,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ...formats.edges import Contract
+from ...formats.plain import NULL
 
 __all__ = ["NOT_ENDED", "Assumed", "Chains", "Clocks", "assumptions"]
 
 Clock = list[int]
+
+_TRIED = 64
+"""Chains of a queue that is not in order that are tried for an op; with more there are just more chains."""
 
 NOT_ENDED = 1 << 62
 """Position of an op that has not ended."""
@@ -36,26 +40,42 @@ class Chains:
         self.chain = list(contract.ops.queue)
         self.position = [NOT_ENDED] * rows
         self.last = [0] * self.count
+        self._contract = contract
         self._in_order = contract.queues.in_order
-        self._loose: dict[int, list[int]] = {}
-        self._tail: dict[int, int] = {}
+        # Per queue that is not in order, its chains with their last ops, the longest unused ones first.
+        self._loose: dict[int, dict[int, int]] = {}
+        self._sources = None if all(self._in_order) else contract.by_target()
 
     def place(self, row: int, clock: Clock) -> None:
         """Choose the chain of a row of a queue that is not in order: one whose last op comes before it."""
         queue = self.chain[row]
         if self._in_order[queue]:
             return
-        known = self._loose.setdefault(queue, [])
-        for chain in known:
-            if self.position[self._tail[chain]] <= (clock[chain] if chain < len(clock) else 0):
-                break
-        else:
-            chain = self.count
-            self.count += 1
-            self.last.append(0)
-            known.append(chain)
+        tails = self._loose.setdefault(queue, {})
+        chain = self._continued(row, tails)
+        if chain == NULL:
+            for chain in islice(tails, _TRIED):
+                if self.position[tails[chain]] <= (clock[chain] if chain < len(clock) else 0):
+                    break
+            else:
+                chain = self.count
+                self.count += 1
+                self.last.append(0)
         self.chain[row] = chain
-        self._tail[chain] = row
+        tails.pop(chain, None)
+        tails[chain] = row
+
+    def _continued(self, row: int, tails: dict[int, int]) -> int:
+        """Return the chain that ends with something that the row waits for by name, or `NULL`."""
+        if self._sources is None:
+            return NULL
+        first, sources = self._sources
+        unit = self._contract.unit[row]
+        for source in sources[first[unit] : first[unit + 1]]:
+            for before in self._contract.rows_of(source):
+                if tails.get(self.chain[before]) == before:
+                    return self.chain[before]
+        return NULL
 
     def end(self, row: int) -> None:
         """Give the row its position: it has ended."""
@@ -135,6 +155,9 @@ class Clocks:
             self._watch = None if self._waits else {h for o in self._meets.values() for h in o}
         self._recent: dict[int, deque[tuple[int, int, Clock]]] = {}
         self._assumes = bool(assumed)
+        # What ended in rows before the row that last waited for everything, and that row.
+        self._everything: Clock = []
+        self._everything_to = NULL
         self._done = bytearray(contract.ops.rows)
         self._low = 0
 
@@ -227,18 +250,25 @@ class Clocks:
     def _assume(self, unit: int, clock: Clock) -> None:
         queue, issuer, meets = self._c.ops.queue, self._c.ops.issuer, self._meets
         for row in self._c.members.get(unit) or (unit,):
-            chains: Iterable[int]
             if row in self._waits:
-                chains = self._recent
+                # Most of it is what the wait for everything before this one has found.
+                if row < self._everything_to:
+                    self._everything = []
+                self._everything_to = row
+                self._meet(self._everything, row, self._recent)
+                _join(clock, self._everything)
             else:
                 # To issue an op is something that the thread does: it may have met others just before.
-                chains = {*meets.get(queue[row], ()), *meets.get(issuer[row], ())}
-            for chain in chains:
-                for at, position, other in reversed(self._recent.get(chain, ())):
-                    if at < row:
-                        if chain >= len(clock) or clock[chain] < position:
-                            _join(clock, other)
-                        break
+                self._meet(clock, row, {*meets.get(queue[row], ()), *meets.get(issuer[row], ())})
+
+    def _meet(self, clock: Clock, row: int, chains: Iterable[int]) -> None:
+        """Raise `clock` to what has ended on some chains in rows before this one."""
+        for chain in chains:
+            for at, position, other in reversed(self._recent.get(chain, ())):
+                if at < row:
+                    if chain >= len(clock) or clock[chain] < position:
+                        _join(clock, other)
+                    break
 
 
 def _join(clock: Clock, other: Clock) -> None:
@@ -246,7 +276,7 @@ def _join(clock: Clock, other: Clock) -> None:
     if len(other) > len(clock):
         clock.extend([0] * (len(other) - len(clock)))
     if len(other) == len(clock):
-        clock[:] = map(max, clock, other)
+        clock[:] = [a if a > b else b for a, b in zip(clock, other, strict=True)]
     else:
         for i, value in enumerate(other):
             if value > clock[i]:

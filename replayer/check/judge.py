@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from ...formats.edges import Contract, Order, resolve
+from ...formats.errors import InvalidTape
+from ...formats.limits import MAX_SIDE_BY_SIDE
 from ...formats.plain import NULL
 from ...formats.tape import Tape
 from ...formats.window import windows
@@ -20,11 +22,14 @@ from .ranges import Buffers, Ranges
 
 __all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
 
-MAX_FINDINGS = 100_000
+MAX_FINDINGS = 20_000
 """Findings kept one by one; beyond, only new kinds are kept, and groups count on."""
 
-MAX_PAIRS = 1_000_000
+MAX_PAIRS = 250_000
 """Pairs after which the pass ends."""
+
+MAX_KINDS = 10_000
+"""Kinds of findings after which it ends."""
 
 _TOUCH = frozenset({"host", "kernel", "compute", "copy", "memset", "rdma", "coll"})
 _WAITS = frozenset({"semwait", "semsig", "alloc", "free", "destroy"})
@@ -119,6 +124,12 @@ class _Judge:
             for row in rows:
                 ranks.add(row)
                 chains.place(row, clock)
+            if chains.count > queues.rows + MAX_SIDE_BY_SIDE:
+                raise InvalidTape(
+                    f"more than {MAX_SIDE_BY_SIDE:,} ops side by side on queues that are not in order",
+                    expected="edges between them, or a part of the tape",
+                    where=self.tape.where,
+                )
             for pair in races.visit(unit, rows, clock, hopeful):
                 self._race(pair)
             if lifetimes.active:
@@ -131,7 +142,7 @@ class _Judge:
                 if hopes is not None and hopeful is not None:
                     hopes.end(unit, hopeful)
             done += len(rows)
-            if self.pairs >= MAX_PAIRS:
+            if self.pairs >= MAX_PAIRS or len(self.groups) >= MAX_KINDS:
                 self.stopped = done < contract.ops.rows
                 break
             if self.progress is not None and done % _EVERY < len(rows):
@@ -285,11 +296,8 @@ class _Judge:
             )
         if self.stopped:
             judged = plural(self.report.ops_checked, "op")
-            add(
-                Condition(
-                    "findings", f"more than {MAX_PAIRS:,} pairs: only the first {judged} are judged", True
-                )
-            )
+            detail = f"{self.pairs:,} pairs of {len(self.groups):,} kinds: only the first {judged} are judged"
+            add(Condition("findings", detail, True))
         if self.dropped:
             add(Condition("findings", f"{self.dropped} more findings are only counted, not listed"))
         if not ops.rows:

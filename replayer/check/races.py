@@ -256,7 +256,10 @@ class Races:
                         found.extend(self._pairs(candidates, row, access))
         if touched:
             self._remember(unit, rows)
-        return _merged(found) if len(found) > 1 else found
+        if len(found) < 2:
+            return found
+        rank = self._ranks.rank
+        return sorted(_merged(found), key=lambda p: rank[p.first])
 
     def _candidates(
         self, unit: int, row: int, access: Access, clock: Clock, hopeful: Clock | None
@@ -267,9 +270,11 @@ class Races:
         position, rank, rows = self._chains.position, self._ranks.rank, self._ranks.rows
         mode = access.mode
         found: Thinned[tuple[int, str, int], int] | None = None
-        for trace in memory.all if mode != "read" else memory.writes:
+        for trace in reversed(memory.all if mode != "read" else memory.writes):
             known = clock[trace.chain]
             if position[trace.last] <= known or (mode == "reduce" and trace.mode == "reduce"):
+                continue
+            if found is not None and found.sure((trace.queue, trace.mode, NULL)) > rank[trace.last]:
                 continue
             first = trace.latest(access, known, position, rows)
             if first < 0 or self._kin(first, unit):
@@ -343,7 +348,9 @@ class Races:
         for row in rows:
             lane = self._lanes.of(unit, row)
             seen = ops.origin[row] != "inferred"
-            for access in self._ranges.of(row):
+            accesses = self._ranges.of(row)
+            bundles: dict[_Trace, list[Span]] | None = {} if len(accesses) >= _RECENT else None
+            for access in accesses:
                 memory = self._memory.get(access.root)
                 if memory is None:
                     memory = self._memory[access.root] = _Memory()
@@ -351,10 +358,14 @@ class Races:
                 trace = memory.trace(
                     lane, ops.queue[row], chain[row], access.mode, seen and access.observed, sort
                 )
-                if access.spans is None:
+                if bundles is not None:
+                    bundles.setdefault(trace, []).extend(access.ranges())
+                elif access.spans is None:
                     trace.add((access.begin, access.end), row, rank)
                 else:
                     trace.add_many(access.spans, row, rank)
+            for trace, spans in (bundles or {}).items():
+                trace.add_many(spans, row, rank)
 
 
 def _merged(pairs: list[Pair]) -> list[Pair]:

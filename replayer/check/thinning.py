@@ -31,6 +31,12 @@ class Thinned(Generic[K, V]):
         if known is None or known[0] < rank:
             best[certainty] = (rank, value)
 
+    def sure(self, key: K) -> int:
+        """Return the rank from which on earlier values under a key count for nothing."""
+        best = self._best.get(key)
+        found = None if best is None else best[SURE]
+        return -1 if found is None else found[0]
+
     def __iter__(self) -> Iterator[tuple[K, int, V]]:
         for key, best in self._best.items():
             latest = -1

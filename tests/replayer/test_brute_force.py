@@ -70,10 +70,12 @@ def test_pairs_are_those_of_the_brute_force(tape: Tape) -> None:
     agree(tape)
 
 
-@pytest.fixture
-def tiny_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let accesses leave the table of recent ones at once, so that the map of older ones is asked."""
-    monkeypatch.setattr(races, "_RECENT", 1)
+@pytest.fixture(params=[1, 2])
+def tiny_tables(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Let accesses leave the table of recent ones soon, and hold few chains of loose ops for possible."""
+    monkeypatch.setattr(races, "_RECENT", request.param)
+    monkeypatch.setattr(races, "_PARTS", request.param)
+    monkeypatch.setattr(clocks, "_TRIED", request.param)
 
 
 @pytest.mark.usefixtures("tiny_tables")
