@@ -74,7 +74,8 @@ def argument_and_units(*pairs: tuple[int, int]) -> Break:
         pool = b.buffer(device=1, name="pool", bytes=1024)
         touched = b.access_set(
             [
-                {"buffer": pool, "offset": 0, "bytes": 64, "mode": "read", "offset_per_arg": 64, "unit_bytes": 64},
+                {"buffer": pool, "offset": 0, "bytes": 64, "mode": "read", "offset_per_arg": 64,
+                 "unit_bytes": 64},
             ]
         )  # fmt: skip
         for arg, unit in pairs:
