@@ -346,9 +346,11 @@ class Races:
         ops, chain, rank = self._contract.ops, self._chains.chain, self._ranks.rank
         accepting = self._accepting
         for row in rows:
+            accesses = self._ranges.of(row)
+            if not accesses:
+                continue
             lane = self._lanes.of(unit, row)
             seen = ops.origin[row] != "inferred"
-            accesses = self._ranges.of(row)
             bundles: dict[_Trace, list[Span]] | None = {} if len(accesses) >= _RECENT else None
             for access in accesses:
                 memory = self._memory.get(access.root)
@@ -364,8 +366,9 @@ class Races:
                     trace.add((access.begin, access.end), row, rank)
                 else:
                     trace.add_many(access.spans, row, rank)
-            for trace, spans in (bundles or {}).items():
-                trace.add_many(spans, row, rank)
+            if bundles is not None:
+                for trace, spans in bundles.items():
+                    trace.add_many(spans, row, rank)
 
 
 def _merged(pairs: list[Pair]) -> list[Pair]:
