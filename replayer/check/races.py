@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ...formats.edges import Contract
 from ...formats.plain import NULL
@@ -177,31 +178,22 @@ class _Memory:
 class _Part:
     """Ranges of one op in one memory, mode and certainty; says what overlaps an access without a walk."""
 
-    __slots__ = ("_begins", "_ends", "_lows", "_rows", "_tops", "observed", "sort")
+    __slots__ = ("_begins", "_ends", "_lows", "_tops", "observed", "sort")
 
     def __init__(self, observed: bool, sort: int, ranges: list[tuple[int, int, int]]) -> None:
         self.observed = observed
         self.sort = sort
         ranges.sort(key=lambda r: r[0])
         self._begins = [r[0] for r in ranges]
-        # Of those that begin no later: the greatest end, and the row of `accesses` that has it.
-        self._tops: list[int] = []
-        self._rows: list[int] = []
-        top = row = NULL
-        for _, end, access in ranges:
-            if end > top:
-                top, row = end, access
-            self._tops.append(top)
-            self._rows.append(row)
+        # Of those that begin no later: the greatest end.
+        self._tops = list(accumulate((r[1] for r in ranges), max))
         ranges.sort(key=lambda r: r[1])
         self._ends = [r[1] for r in ranges]
-        # Of those that end no earlier: the least begin.
-        self._lows = [r[0] for r in ranges]
-        for i in range(len(ranges) - 2, -1, -1):
-            self._lows[i] = min(self._lows[i], self._lows[i + 1])
+        # Of those that end no earlier: the least begin, and the first row of `accesses` that has it.
+        self._lows = list(accumulate(((r[0], r[2]) for r in reversed(ranges)), min))[::-1]
 
     def overlap(self, access: Access) -> tuple[int, int, int] | None:
-        """Return the hull of the common bytes and a row of `accesses` that has some of them, or None."""
+        """Return the hull of the common bytes and the row of `accesses` that has the first, or None."""
         spans = access.ranges()
         first = next((found for s in spans if (found := self._common(*s)) is not None), None)
         if first is None or len(spans) == 1:
@@ -213,8 +205,8 @@ class _Part:
         at = bisect_left(self._begins, end) - 1
         if at < 0 or self._tops[at] <= begin:
             return None
-        low = self._lows[bisect_right(self._ends, begin)]
-        return max(begin, low), min(end, self._tops[at]), self._rows[at]
+        low, row = self._lows[bisect_right(self._ends, begin)]
+        return max(begin, low), min(end, self._tops[at]), row
 
 
 class Races:

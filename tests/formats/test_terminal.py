@@ -24,7 +24,7 @@ MAIN = [sys.executable, "-c", "from tapedelay.formats.cli import main; main()"]
 def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     """Run a script whose ``tapedelay`` is ours."""
     command = f'tapedelay() {{ {quoted(MAIN[0])} -c {quoted(MAIN[2])} "$@"; }}\n{script}'
-    return subprocess.run(["bash", "-c", command, "bash", *map(os.fspath, arguments)], capture_output=True)
+    return subprocess.run(["bash", "-c", command, "bash", *map(str, arguments)], capture_output=True)
 
 
 def tame(output: bytes) -> bool:
@@ -73,7 +73,7 @@ def test_a_tape_cannot_steer_the_terminal(written: Path, damage: Callable[[Path]
 def test_a_path_cannot_steer_the_terminal(written: Path, tmp_path: Path) -> None:
     name = b"\xff\x1b[31m 'q' \\ \nerror: forged.tape"
     hostile = os.fsencode(tmp_path) + b"/" + name
-    shutil.copytree(os.fsencode(written), hostile)
+    shutil.copytree(written, os.fsdecode(hostile))
     for command in (["info"], ["check"], ["info", "--validate"], ["pack"], ["info", "--dump"]):
         done = subprocess.run([*MAIN, *command, hostile], capture_output=True)
         assert tame(done.stdout + done.stderr), (command, done)

@@ -157,7 +157,9 @@ def test_a_recording_that_cannot_be_written_is_kept(tmp_path: Path, engine: Any)
     with pytest.raises(InfrastructureError, match=command):
         spoiled("run.tape")
     (tmp_path / "run.tape").unlink()
-    assert collect_spool(recordings[0].spool, tmp_path / "run.tape", Asked(1)).exit_code == 0
+    kept = recordings[0].spool
+    assert kept is not None
+    assert collect_spool(kept, tmp_path / "run.tape", Asked(1)).exit_code == 0
     error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         spoiled("b.tape", error)
