@@ -205,11 +205,17 @@ def _next(asked: Asked, report: Report) -> str:
 def render(report: Report, *, show_all: bool = False) -> list[str]:
     """Return the report as lines of text."""
     lines = [_headline(report)]
+    accepted = [g for g in report.groups if g.example.accepted]
     for group in report.groups:
+        if group.example.accepted and not show_all:
+            continue
         lines += ["", *_group(group)]
         if show_all and group.count > 1:
             same = (group.example.verdict, group.example.signature)
             lines += [f"    {f.line()}" for f in report.findings if (f.verdict, f.signature) == same]
+    if accepted and not show_all:
+        lines += ["", "accepted by the baseline:"]
+        lines += [f"  {g.example.fault}, {_times(g)}: {g.example.text}" for g in accepted]
     conditions = [c for c in report.conditions if c.detail != NO_OPS]
     if conditions:
         lines += ["", "not exact, because:"]
@@ -249,16 +255,20 @@ def _headline(report: Report) -> str:
     )
 
 
+def _times(group: Group) -> str:
+    return "once" if group.count == 1 else f"{group.count} times"
+
+
 def _group(group: Group) -> list[str]:
     f = group.example
-    times = "once" if group.count == 1 else f"{group.count} times, first:"
+    times = _times(group) + ("" if group.count == 1 else ", first:")
     head = _WORDS[f.verdict].upper()
     if f.kind == "deadlock":
         lines = [f"{head}  {times}"]
     else:
         lines = [f"{head}  {f.fault} on `{f.buffer}`{_bytes(f.begin, f.end)}  {times}"]
     if f.accepted:
-        return [f"{lines[0]}  (accepted by the baseline)", f"  {f.text}"]
+        lines[0] += "  (accepted by the baseline)"
     lines.append(f"  {f.text}")
     names = ("first", "second") if f.kind != "deadlock" else ()
     for i, op in enumerate(f.ops[:20]):

@@ -159,7 +159,14 @@ def test_a_baseline_accepts_what_it_names_and_nothing_else(tmp_path: Path, capsy
     assert run(["check", str(tape), "--write-baseline", str(file)]) == 0
     assert "1 kind of findings accepted" in capsys.readouterr().err
     assert run(["check", str(tape), "--baseline", str(file)]) == 0
-    assert "2 accepted" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2 accepted" in out
+    assert "WAR, 2 times: nothing orders the copy" in out
+    assert "missing: an edge" not in out
+    assert run(["check", str(tape), "--baseline", str(file), "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "(accepted by the baseline)" in out
+    assert "missing: an edge" in out
     # Another run: more layers, other op ids, the same kind.
     longer = tmp_path / "longer.tape"
     write_tape(ggml_like(7), longer)
