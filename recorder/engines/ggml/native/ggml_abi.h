@@ -2,7 +2,7 @@
 // is needed to build and no ggml symbol is linked (host.h finds the functions at run time). Backend API versions 2
 // and 3; host.cpp checks sizes and offsets against the ggml that loaded us before anything else is touched.
 //
-// Layouts and names follow ggml (https://github.com/ggml-org/ggml), which is
+// Layouts and names follow ggml (ggml-org/ggml), which is
 //   MIT License
 //   Copyright (c) 2023-2026 The ggml authors
 //   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
