@@ -115,6 +115,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(words: list[str]) -> int:
     ours = words[: words.index("--")] if "--" in words else words
     as_json = "--json" in ours
+    output = sys.stdout
     try:
         result = cli.main(args=words, prog_name="tapedelay", standalone_mode=False)
         code = result if type(result) is int else 0
@@ -130,6 +131,11 @@ def _run(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except SystemExit:
+        if sys.stdout is not output:
+            # click's own way of ending when the reader of our output left; its code would mean "found"
+            return 141
+        raise
     except BrokenPipeError:
         raise
     except OSError as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,18 @@ from ...formats.disk import cannot_read, write_text
 from ...formats.errors import InvalidTape
 from .findings import Report
 
-__all__ = ["SCHEMA", "Baseline", "read_baseline", "write_baseline"]
+__all__ = ["SCHEMA", "Baseline", "lasting", "read_baseline", "write_baseline"]
 
 SCHEMA = "tapedelay-baseline-1"
+_ORDINAL = re.compile(r"\.(?:\d+|#)(?!\w)")
+
+
+def lasting(signature: str) -> str:
+    """Return a signature, or a part of one, without the ordinals of queues and buffers.
+
+    The recorder counts what has one name (``TAPE0.2``): another run may make one more before.
+    """
+    return _ORDINAL.sub("", signature)
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,7 @@ class Baseline:
     Attributes
     ----------
     signatures : frozenset of str
-        See `Finding.signature`.
+        See `Finding.signature`; kept as `lasting` returns them.
     everything : bool
         Accept whatever there is: to find all that a new baseline has to hold.
     """
@@ -31,17 +41,21 @@ class Baseline:
     signatures: frozenset[str] = field(default_factory=frozenset)
     everything: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signatures", frozenset(map(lasting, self.signatures)))
+
     def accepts(self, signature: str) -> bool:
         """Whether findings of that signature are accepted."""
-        return self.everything or signature in self.signatures
+        return self.everything or lasting(signature) in self.signatures
 
     def names(self, part: str) -> bool:
         """Whether a signature that is accepted may have this part."""
+        part = lasting(part)
         return self.everything or any(part in s for s in self.signatures)
 
     def stale(self, found: Iterable[str]) -> list[str]:
         """Return the signatures that nothing matched."""
-        return sorted(self.signatures - set(found))
+        return sorted(self.signatures - set(map(lasting, found)))
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -95,10 +109,8 @@ def write_baseline(path: Path, report: Report) -> int:
     seen: dict[str, dict[str, str]] = {}
     for group in report.groups:
         example = group.example
-        seen.setdefault(
-            example.signature,
-            {"signature": example.signature, "verdict": example.verdict, "why": example.text},
-        )
+        signature = lasting(example.signature)
+        seen.setdefault(signature, {"signature": signature, "verdict": example.verdict, "why": example.text})
     data = {"schema": SCHEMA, "accepted": [seen[s] for s in sorted(seen)]}
     write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     return len(seen)

@@ -24,7 +24,7 @@ from ...formats.litmus import Verdict
 from ...formats.load import load_tape
 from ...formats.tape import Tape
 from .baseline import Baseline, read_baseline, write_baseline
-from .findings import NO_OPS, Group, OpView, Report, plural
+from .findings import NO_OPS, Finding, Group, OpView, Report, plural
 from .judge import Progress, check_tape
 from .stated import compare
 
@@ -223,11 +223,10 @@ def render(report: Report, *, show_all: bool = False) -> list[str]:
             f"  {c.detail}" + ("" if not c.blocks else " (nothing is called clean)") for c in conditions
         ]
     if report.stale:
-        lines += [
-            "",
-            f"the baseline has {plural(len(report.stale), 'entry', 'entries')} that nothing matched:",
-        ]
-        lines += [f"  {s}" for s in report.stale]
+        unmatched = plural(len(report.stale), "entry", "entries")
+        lines += ["", f"the baseline has {unmatched} that nothing matched" + (":" if show_all else "")]
+        if show_all:
+            lines += [f"  {s}" for s in report.stale]
     if report.stated is not None:
         lines += ["", report.stated.text()]
     return lines
@@ -266,7 +265,7 @@ def _group(group: Group) -> list[str]:
     if f.kind == "deadlock":
         lines = [f"{head}  {times}"]
     else:
-        lines = [f"{head}  {f.fault} on `{f.buffer}`{_bytes(f.begin, f.end)}  {times}"]
+        lines = [f"{head}  {f.fault} on `{f.buffer}`{_bytes(f)}  {times}"]
     if f.accepted:
         lines[0] += "  (accepted by the baseline)"
     lines.append(f"  {f.text}")
@@ -284,8 +283,12 @@ def _group(group: Group) -> list[str]:
     return lines
 
 
-def _bytes(begin: int | None, end: int | None) -> str:
-    return "" if begin is None or end is None else f" bytes {begin:,} to {end:,} ({end - begin:,} bytes)"
+def _bytes(f: Finding) -> str:
+    if f.begin is None or f.end is None:
+        return ""
+    if f.hull:
+        return f" in several ranges within bytes {f.begin:,} to {f.end:,}"
+    return f" bytes {f.begin:,} to {f.end:,} ({f.end - f.begin:,} bytes)"
 
 
 def _op(op: OpView) -> str:

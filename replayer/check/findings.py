@@ -90,7 +90,9 @@ class Finding:
     buffer : str
         Name of the root buffer, or of the destroyed object; empty for a deadlock.
     begin, end : int or None
-        Bytes of the root buffer: what both touch (a hull), or the sub-allocation that was freed.
+        Bytes of the root buffer: what both touch, or the sub-allocation that was freed.
+    hull : bool
+        The bytes are those from the first to the last that both touch; there may be gaps.
     text : str
         What is missing, in words.
     signature : str
@@ -109,6 +111,7 @@ class Finding:
     text: str
     signature: str
     accepted: bool = False
+    hull: bool = False
 
     @property
     def first(self) -> int:
@@ -160,6 +163,7 @@ class Finding:
             "buffer": self.buffer,
             "begin": self.begin,
             "end": self.end,
+            "hull": self.hull,
             "text": self.text,
             "signature": self.signature,
             "accepted": self.accepted,
@@ -302,10 +306,10 @@ class Report:
         verdict); ``accepted`` (pairs that the baseline accepts); ``ops``, ``accesses`` (how much was
         checked); ``groups`` (``count``, ``bytes_begin``, ``bytes_end``, ``example``); ``findings`` (``kind``,
         ``verdict``, ``fault``, ``ops`` with ``op``, ``label``, ``kind``, ``name``, ``queue``, ``device``,
-        ``step``, ``split``, ``mode``, ``tensor``; ``buffer``, ``begin``, ``end``, ``text``, ``signature``,
-        ``accepted``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale`` (baseline signatures
-        without a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``, ``found``; null where
-        nothing is stated).
+        ``step``, ``split``, ``mode``, ``tensor``; ``buffer``, ``begin``, ``end``, ``hull``, ``text``,
+        ``signature``, ``accepted``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale``
+        (baseline signatures without a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``,
+        ``found``; null where nothing is stated).
         """
         return {
             "schema": SCHEMA,

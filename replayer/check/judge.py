@@ -172,6 +172,7 @@ class _Judge:
         what: str,
         begin: int | None,
         end: int | None,
+        hull: bool = False,
     ) -> None:
         """Add a finding about two rows and their accesses; words are made only where they are kept."""
         self.pairs += 1
@@ -186,14 +187,15 @@ class _Judge:
         self.sorted_groups[key] = self._add(
             Finding(
                 kind, certainty, fault, ops, what, begin, end,
-                story(kind, fault, ops, what), signature(kind, fault, ops, what),
+                story(kind, fault, ops, what), signature(kind, fault, ops, what), hull=hull,
             )
         )  # fmt: skip
 
     def _race(self, pair: Pair) -> None:
         verdict = "unknown" if pair.assumed else "race" if pair.definite else "possible"
         sides = ((pair.first, pair.first_access), (pair.second, pair.second_access))
-        self._pair("race", pair.fault, verdict, sides, self.buffers.title(pair.root), pair.begin, pair.end)
+        what = self.buffers.title(pair.root)
+        self._pair("race", pair.fault, verdict, sides, what, pair.begin, pair.end, pair.hull)
 
     def _lifetime(self, lifetimes: Lifetimes, fault: Fault) -> None:
         begin = end = None

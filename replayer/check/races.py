@@ -37,7 +37,8 @@ _PARTS = 1024
 class Pair:
     """Two unordered accesses of rows `first` and `second` to one memory.
 
-    `accepted` has what the two are for the baseline where that accepts them, else `NULL`.
+    `accepted` has what the two are for the baseline where that accepts them, else `NULL`. `hull`: not all
+    bytes from `begin` to `end` need be common ones.
     """
 
     first: int
@@ -51,6 +52,7 @@ class Pair:
     first_access: int
     second_access: int
     accepted: int | tuple[int, int]
+    hull: bool
 
 
 class Ranks:
@@ -192,21 +194,24 @@ class _Part:
         # Of those that end no earlier: the least begin, and the first row of `accesses` that has it.
         self._lows = list(accumulate(((r[0], r[2]) for r in reversed(ranges)), min))[::-1]
 
-    def overlap(self, access: Access) -> tuple[int, int, int] | None:
-        """Return the hull of the common bytes and the row of `accesses` that has the first, or None."""
+    def overlap(self, access: Access) -> tuple[int, int, int, bool] | None:
+        """Return the hull of the common bytes, the row of `accesses` that has the first, and whether there
+        may be gaps; or None.
+        """
         spans = access.ranges()
         first = next((found for s in spans if (found := self._common(*s)) is not None), None)
         if first is None or len(spans) == 1:
             return first
         last = next(found for s in reversed(spans) if (found := self._common(*s)) is not None)
-        return first[0], last[1], first[2]
+        return first[0], last[1], first[2], True
 
-    def _common(self, begin: int, end: int) -> tuple[int, int, int] | None:
+    def _common(self, begin: int, end: int) -> tuple[int, int, int, bool] | None:
         at = bisect_left(self._begins, end) - 1
         if at < 0 or self._tops[at] <= begin:
             return None
-        low, row = self._lows[bisect_right(self._ends, begin)]
-        return max(begin, low), min(end, self._tops[at]), row
+        before = bisect_right(self._ends, begin)
+        low, row = self._lows[before]
+        return max(begin, low), min(end, self._tops[at]), row, at > before
 
 
 class Races:
@@ -312,7 +317,7 @@ class Races:
                     yield Pair(
                         first, row, hazard(mode, access.mode), access.root, common[0], common[1],
                         sure and part.observed and origin[first] != "inferred", certainty == UNKNOWN,
-                        common[2], access.row, NULL if apart == NULL else (apart, second),
+                        common[2], access.row, NULL if apart == NULL else (apart, second), common[3],
                     )  # fmt: skip
 
     def _parts(self, row: int) -> dict[tuple[int, str], list[_Part]]:
@@ -369,6 +374,7 @@ def _merged(pairs: list[Pair]) -> list[Pair]:
     for pair in pairs:
         known = found.setdefault((pair.first, pair.second, pair.fault, pair.root, pair.accepted), pair)
         if known is not pair:
+            known.hull |= pair.hull or (pair.begin, pair.end) != (known.begin, known.end)
             known.begin = min(known.begin, pair.begin)
             known.end = max(known.end, pair.end)
             if pair.definite and not known.definite:

@@ -13,9 +13,15 @@ BASELINE = ("--baseline", KNOWN)
 
 
 def record(
-    tape: Path, model: Path, environment: dict[str, str], *, devices: int, profile: str, sync: bool = False
+    tape: Path,
+    model: Path,
+    environment: dict[str, str],
+    *options: str,
+    devices: int,
+    profile: str,
+    sync: bool = False,
 ) -> Recording:
-    program = prompt_program(model, "--prompt-tokens", "150", "--ubatch", "32")
+    program = prompt_program(model, "--prompt-tokens", "150", "--ubatch", "32", *options)
     arguments = record_arguments(tape, program, devices=devices, profile=profile, sync=sync)
     return record_program(arguments, environment)
 
@@ -46,3 +52,16 @@ def test_nothing_is_found_when_it_is_synchronous(
 ) -> None:
     recording = record(tmp_path / "a.tape", tiny_model, newest, devices=2, profile="cuda-like", sync=True)
     assert recording.check() == (0, [])
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_program_that_sets_nothing_shows_what_is_known(
+    devices: int, newest: dict[str, str], tiny_model: Path, tmp_path: Path
+) -> None:
+    """It fits its parameters to the memory and warms up: queues and buffers are counted otherwise."""
+    tape = tmp_path / "a.tape"
+    recording = record(tape, tiny_model, newest, "--defaults", devices=devices, profile="vulkan-like")
+    code, findings = recording.check()
+    assert code == 1
+    assert findings
+    assert recording.check(*BASELINE) == (0, [])

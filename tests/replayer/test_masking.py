@@ -121,3 +121,34 @@ def test_thinning() -> None:
     ):
         found.add(key, certainty, rank, value)
     assert list(found) == [("q", SURE, "race"), ("q", POSSIBLE, "possible"), ("r", UNKNOWN, "alone")]
+
+
+def test_common_bytes_with_gaps_are_told_as_such() -> None:
+    text = (
+        "1 | kernel | s0 | | M0[0:64], M0[128:192] |\n"
+        "2 | kernel | s1 | M0[0:256] | |\n"
+        "3 | kernel | s2 | M0[16:32] | |\n"
+    )
+    found = check_tape(parse(text, name="gaps").tape("buggy")).findings
+    assert [(f.second, f.begin, f.end, f.hull) for f in found] == [(1, 0, 192, True), (2, 16, 32, False)]
+
+
+def test_a_baseline_holds_when_another_run_counts_its_queues_otherwise() -> None:
+    text = """
+        device cpu host
+        device gpu gpu
+        host H cpu
+        queue TAPE0.2 gpu
+        buffer M.7 64 device=gpu
+        1 | kernel | TAPE0.2 | | M.7 |
+        2 | host | H | M.7 | |
+    """
+    tape = parse(text, name="one").tape("buggy")
+    other = parse(text.replace("TAPE0.2", "TAPE0.31").replace("M.7", "M.8"), name="two").tape("buggy")
+    unlike = parse(text.replace("TAPE0.2", "TAPE1.2"), name="three").tape("buggy")
+    accepted = Baseline(frozenset(f.signature for f in check_tape(tape).findings))
+    assert check_tape(tape).exit_code == 1
+    assert check_tape(tape, accepted).exit_code == 0
+    assert check_tape(other, accepted).exit_code == 0
+    assert check_tape(other, accepted).stale == []
+    assert check_tape(unlike, accepted).exit_code == 1

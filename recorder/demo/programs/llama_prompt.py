@@ -86,10 +86,11 @@ def _params(engine: Any, options: argparse.Namespace) -> Any:
     params.verbosity = options.verbosity
     # What would make one run differ from the next: fitting to free memory, a warm-up batch, prompt caches,
     # repacked weights.
-    params.fit_params = False
-    params.warmup = False
-    params.cache_prompt = False
-    params.no_extra_bufts = True
+    if not options.defaults:
+        params.fit_params = False
+        params.warmup = False
+        params.cache_prompt = False
+        params.no_extra_bufts = True
     return params
 
 
@@ -119,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--split-mode", choices=SPLIT_MODES, default="layer", help="how devices share the model"
     )
+    parser.add_argument("--defaults", action="store_true", help="leave the engine's other settings alone")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--verbosity", type=int, default=0, help="of the engine")
     return parser
