@@ -53,18 +53,31 @@ def test_the_pair_is_named_before_the_fix_whatever_the_answer(
 def test_the_pair_is_named_though_the_answer_is_right(
     racy: dict[str, str], tiny_model: Path, tmp_path: Path
 ) -> None:
-    # a short copy and one token: nearly always right by luck
-    program = prompt_program(tiny_model, "--prompt-tokens", "3", "--n-predict", "1", "--kv-host")
-    reference = record_program(record_arguments(tmp_path / "sync.tape", program, sync=True), racy)
-    assert reference.check() == (0, [])
-    for number in range(20):
-        recording = record_program(record_arguments(tmp_path / f"{number}.tape", program), racy)
-        if recording.tokens == reference.tokens:
+    # Luck, helped along: where host and worker share one CPU, a short copy mostly comes first.
+    programs = {
+        tokens: prompt_program(tiny_model, "--prompt-tokens", str(tokens), "--n-predict", "1", "--kv-host")
+        for tokens in (3, 1, 20)
+    }
+    references = {}
+    for tokens, program in programs.items():
+        reference = record_program(record_arguments(tmp_path / f"{tokens}.tape", program, sync=True), racy)
+        assert reference.check() == (0, [])
+        references[tokens] = reference.tokens
+    everywhere = os.sched_getaffinity(0)
+    for number in range(24):
+        tokens = (3, 1, 20)[number % 3]
+        os.sched_setaffinity(0, everywhere if tokens == 20 else {min(everywhere)})
+        try:
+            arguments = record_arguments(tmp_path / f"{tokens}-{number}.tape", programs[tokens])
+            recording = record_program(arguments, racy)
+        finally:
+            os.sched_setaffinity(0, everywhere)
+        if recording.tokens == references[tokens]:
             code, findings = recording.check()
             assert code == 1
             assert any(map(names_the_pair, findings)), findings
             return
-    pytest.fail("no answer of 20 came out right")
+    pytest.fail("no answer of 24 came out right")
 
 
 @pytest.mark.parametrize("build", ["fixed", "newest"])
