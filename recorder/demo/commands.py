@@ -66,11 +66,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Recording:
-    """A tape, what the recorded program printed, and how ``record`` ended."""
+    """A tape, and what the recorded program printed."""
 
     tape: Path
     answer: dict[str, Any]
-    finished: Finished
 
     @property
     def tokens(self) -> list[int]:

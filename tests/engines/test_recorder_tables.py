@@ -11,16 +11,9 @@ from typing import Any
 
 import pytest
 
-from tapedelay.recorder.engines.ggml.spool import (
-    MODES,
-    NONE,
-    AccessFlag,
-    BufferFlag,
-    Flag,
-    Kind,
-    Spool,
-    read_spools,
-)
+from tapedelay.recorder.engines.ggml.definitions import Spool
+from tapedelay.recorder.engines.ggml.layout import MODES, NONE, AccessFlag, BufferFlag, Flag, Kind
+from tapedelay.recorder.engines.ggml.spool import read_spools
 from tapedelay.recorder.plugin import ggml_plugin
 
 PROGRAM = Path(__file__).parent / "programs" / "ggml_calls.py"

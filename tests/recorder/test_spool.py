@@ -14,9 +14,10 @@ import pytest
 
 from tapedelay.formats.errors import InputError, MissingInput, SpoolError
 from tapedelay.formats.validate import validate
-from tapedelay.recorder.engines.ggml import spool as reader
+from tapedelay.recorder.engines.ggml import layout as reader
 from tapedelay.recorder.engines.ggml.collect import collect_directory, hook_reports
-from tapedelay.recorder.engines.ggml.spool import Kind, read_spool, read_spools
+from tapedelay.recorder.engines.ggml.layout import Kind
+from tapedelay.recorder.engines.ggml.spool import read_spool, read_spools
 
 HEADER = Path(__file__).parents[2] / "recorder/engines/ggml/native/spool.h"
 

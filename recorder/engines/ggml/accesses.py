@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .spool import MODES, NONE, AccessFlag, Spool
+from .definitions import Spool
+from .layout import MODES, NONE, AccessFlag
 
 __all__ = ["Cover", "Touch", "thin", "touches"]
 

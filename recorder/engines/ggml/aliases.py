@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .spool import Kind, Spool
+from .definitions import Spool
+from .layout import Kind
 
 __all__ = ["Root", "common_roots"]
 

@@ -18,11 +18,12 @@ from ....formats.builder import TapeBuilder
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.tape import Manifest, Tape
+from .definitions import Spool
 from .files import REPORT_BYTES_MAX, read_regular
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
-from .spool import Spool, read_spools
+from .spool import read_spools
 
 __all__ = ["collect", "collect_directory", "hook_reports"]
 

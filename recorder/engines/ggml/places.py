@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 
 from ....formats.builder import TapeBuilder
 from .aliases import Root, common_roots
-from .spool import NONE, BufferFlag, Spool
+from .definitions import Spool
+from .layout import NONE, BufferFlag
 
 __all__ = ["Naming", "Places"]
 

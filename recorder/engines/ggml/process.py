@@ -12,13 +12,14 @@ import numpy as np
 from ....formats.builder import TapeBuilder
 from ....formats.tape import Coverage, Process
 from .calls import CallLog
+from .definitions import Spool
 from .inputs import Filling, Moment, infer
+from .layout import NO_QUEUE, NONE, Flag, Kind
 from .places import Naming, Places
 from .record import Record
 from .rows import AFTER, BEFORE, SELF, AccessSets, OpRows
 from .serial import Call, handovers
 from .sets import TouchedBytes
-from .spool import NO_QUEUE, NONE, Flag, Kind, Spool
 
 __all__ = ["ProcessCollector"]
 

@@ -18,52 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ....formats.errors import MissingInput, SpoolError
-from .definitions import INT64_MAX, BufferDef, DeviceDef, QueueDef, Spool, damaged, int64, read_definitions
+from .definitions import INT64_MAX, Spool, damaged, int64, read_definitions
 from .files import cannot_read, open_regular
-from .layout import (
-    ACCESS,
-    COMMIT,
-    HEADER,
-    MAGIC,
-    MODES,
-    NO_QUEUE,
-    NONE,
-    RECORD,
-    SPOOL_VERSION,
-    AccessFlag,
-    BufferFlag,
-    Def,
-    EventFlag,
-    Flag,
-    HeaderFlag,
-    Kind,
-)
+from .layout import COMMIT, HEADER, MAGIC, NO_QUEUE, NONE, RECORD, SPOOL_VERSION, HeaderFlag, Kind
 from .soundness import check_header, check_sets, impossible
 
-__all__ = [
-    "ACCESS",
-    "COMMIT",
-    "HEADER",
-    "MAGIC",
-    "MODES",
-    "NONE",
-    "NO_QUEUE",
-    "RECORD",
-    "SPOOL_VERSION",
-    "AccessFlag",
-    "BufferDef",
-    "BufferFlag",
-    "Def",
-    "DeviceDef",
-    "EventFlag",
-    "Flag",
-    "HeaderFlag",
-    "Kind",
-    "QueueDef",
-    "Spool",
-    "read_spool",
-    "read_spools",
-]
+__all__ = ["read_spool", "read_spools"]
 
 _CHUNK_SLOTS = 1 << 16
 

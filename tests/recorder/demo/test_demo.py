@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tapedelay.recorder.demo import demo
-from tapedelay.recorder.demo.commands import Finished, Recording, tapedelay
+from tapedelay.recorder.demo.commands import Recording, tapedelay
 
 TRACES = Path(__file__).resolve().parents[3] / "traces"
 BAD, GOOD = TRACES / "ggml-26040-bad.tape.zip", TRACES / "ggml-26040-good.tape.zip"
 
 
 def check(tape: Path) -> tuple[int, list[dict[str, object]]]:
-    return Recording(tape, {}, Finished(0, "", "")).check()
+    return Recording(tape, {}).check()
 
 
 def test_the_committed_tapes_show_what_the_manifest_says() -> None:

@@ -16,7 +16,9 @@ import pytest
 from tapedelay.formats.profiles import BUILTIN
 from tapedelay.recorder import plugin
 from tapedelay.recorder.engines.ggml.collect import collect
-from tapedelay.recorder.engines.ggml.spool import NONE, Flag, Kind, Spool, read_spools
+from tapedelay.recorder.engines.ggml.definitions import Spool
+from tapedelay.recorder.engines.ggml.layout import NONE, Flag, Kind
+from tapedelay.recorder.engines.ggml.spool import read_spools
 from tapedelay.replayer.check import check_tape
 
 HERE = Path(__file__).parent / "native"

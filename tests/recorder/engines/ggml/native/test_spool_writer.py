@@ -15,7 +15,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tapedelay.recorder.engines.ggml.spool import HEADER, RECORD, Kind, Spool, read_spools
+from tapedelay.recorder.engines.ggml.definitions import Spool
+from tapedelay.recorder.engines.ggml.layout import HEADER, RECORD, Kind
+from tapedelay.recorder.engines.ggml.spool import read_spools
 
 HERE = Path(__file__).parent
 
