@@ -168,7 +168,7 @@ def record_program(arguments: Sequence[str], environment: Mapping[str, str]) -> 
             expected="exit code 0",
             where=shown(arguments),
         )
-    return Recording(Path(arguments[arguments.index("-o") + 1]), done.json(), done)
+    return Recording(Path(arguments[arguments.index("-o") + 1]), done.json())
 
 
 def prompt_program(model: Path, *options: str) -> list[str]:
