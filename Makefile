@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= tiny
 JOBS ?= 2
-NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/*)
+NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* replayer/native/* replayer/native/*/*)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
 
 .DEFAULT_GOAL := help
@@ -69,4 +69,4 @@ vulkan-driver:
 	  else echo "no lavapipe: the Vulkan tests will be skipped (Debian: mesa-vulkan-drivers, libvulkan1)"; fi; fi
 
 clean: ## remove what was built
-	rm -rf build $(VENV) .engines dist out recorder/engines/ggml/*.so
+	rm -rf build $(VENV) .engines dist out recorder/engines/ggml/*.so replayer/*.so

@@ -11,9 +11,12 @@
     │   ├── CorruptTape               ours, but damaged (checksum, schema, counts)
     │   ├── InvalidTape               readable, but an invariant of the spec does not hold
     │   ├── LitmusError               a litmus file that does not parse
+    │   ├── PlanError                 a delay plan that does not parse
     │   └── SpoolError                a spool that cannot be collected
     ├── CannotJudge                   exit 4   not enough was recorded to give a verdict
+    │   └── Unsupported               a backend cannot do what the tape or the call needs
     └── InfrastructureError           exit 5   disk, process, engine or plugin trouble
+        └── ReplayFailed              the runtime below a backend failed
 
 Every error says what was found, what was expected, where, and what to do next.
 """
@@ -31,8 +34,11 @@ __all__ = [
     "LitmusError",
     "MissingInput",
     "NotATape",
+    "PlanError",
+    "ReplayFailed",
     "SpoolError",
     "TapedelayError",
+    "Unsupported",
     "UsageError",
     "VersionError",
 ]
@@ -124,6 +130,10 @@ class LitmusError(InputError):
     """A litmus file that does not parse."""
 
 
+class PlanError(InputError):
+    """A delay plan that does not parse."""
+
+
 class SpoolError(InputError):
     """A spool that cannot be collected."""
 
@@ -134,5 +144,13 @@ class CannotJudge(TapedelayError):
     exit_code = 4
 
 
+class Unsupported(CannotJudge):
+    """A backend cannot do what the tape or the call needs."""
+
+
 class InfrastructureError(TapedelayError):
     """Disk, process, engine or plugin trouble."""
+
+
+class ReplayFailed(InfrastructureError):
+    """The runtime below a backend failed."""

@@ -1,0 +1,72 @@
+// The edge contract (formats/SPEC.md section 8) on columns: which op completes before which other op starts.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "span.h"
+#include "tape.h"
+
+namespace tapedelay {
+
+// A reference that points nowhere, or a limit that is passed. `what()` says what was found, `expected` what was not.
+struct BadTape : std::runtime_error {
+  std::string expected;
+  BadTape(const std::string& found, std::string wanted) : std::runtime_error(found), expected(std::move(wanted)) {}
+};
+
+// Same order as RULES of formats/edges/contract.py.
+enum class Rule : std::int8_t {
+  program, issue, event, sync, semaphore, edge, blocking_copy, free_synchronises, alloc_synchronises, default_queue
+};
+
+// Nodes are units: one op, or all members of one collective, named by the row of its last member. An edge
+// source -> target says that the source has ended before the target starts.
+class Contract {
+ public:
+  explicit Contract(const Columns& columns);
+
+  const Columns& columns() const { return columns_; }
+  Row rows() const { return rows_; }
+  Row unit(Row row) const { return unit_.empty() ? row : unit_[row]; }
+  bool is_unit(Row row) const { return unit(row) == row; }
+  Span<Row> rows_of(Row unit) const;   // ascending; the unit itself where it has one row (valid until the next call)
+  Span<Row> sources(Row unit) const { return {source_.data() + first_[unit], std::size_t(first_[unit + 1] - first_[unit])}; }
+  Span<Rule> rules(Row unit) const { return {rule_.data() + first_[unit], std::size_t(first_[unit + 1] - first_[unit])}; }
+  Span<Row> parents(Row unit) const;   // units
+  Span<Row> children(Row unit) const;  // units
+  Span<Row> any_of(Row unit) const;    // record units of a wait for any of several events
+  bool has_children(Row unit) const { return !children_.empty() && children_.count(unit) != 0; }
+  bool is_ancestor(Row ancestor, Row unit) const;
+  const std::vector<Row>& unresolved() const { return unresolved_; }  // rows, ascending
+  const std::vector<Row>& never() const { return never_; }            // rows that wait for a signal no row gives
+  std::int64_t edges() const { return std::int64_t(source_.size()); }
+  bool in_order(std::int32_t queue) const { return columns_.queues.in_order.data[queue] != 0; }
+  bool host(std::int32_t queue) const { return columns_.queues.host.data[queue] != 0; }
+
+ private:
+  Columns columns_;
+  Row rows_ = 0;
+  std::vector<Row> unit_;  // empty: every row is its own unit
+  std::vector<std::uint32_t> first_;
+  std::vector<Row> source_;
+  std::vector<Rule> rule_;
+  std::unordered_map<Row, std::vector<Row>> members_, parents_, children_, above_, any_of_;
+  std::vector<Row> unresolved_, never_;
+  mutable Row self_ = 0;
+};
+
+// The reference order: the topological order that always takes the lowest ready unit.
+struct Order {
+  std::vector<Row> schedule;  // u: unit u starts; ~u: a unit with children ends (one without ends as it starts)
+  std::vector<Row> stuck;     // units that never start
+  std::vector<Row> never;     // rows that wait for a signal that no row gives
+  std::vector<std::vector<Row>> cycles;  // rows that wait for each other, one per strongly connected component
+};
+
+Order reference_order(const Contract& contract);
+
+}  // namespace tapedelay

@@ -1,0 +1,7 @@
+#include "../bind.h"
+
+namespace tapedelay {
+
+void bind_threads(nanobind::module_&) {}
+
+}  // namespace tapedelay
