@@ -1,4 +1,4 @@
-"""What one run of a program gave: times, and every read that saw something else than in the reference order."""
+"""What one run gave: times, and every read that saw something else than in the reference order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Seen:
         Row of the op whose version stands there; -1: what was there before the first op.
     state : str
         ``version``: written in one piece by `writer`; ``derived``: by `writer`, from something wrong that it
-        had read before; ``torn``: `writer` was at it, or several ops were; ``unknown``: bytes that no version has.
+        had read before; ``torn``: `writer` was at it, or several ops were; ``unknown``: bytes that no
+        version has.
     """
 
     begin: int
@@ -91,8 +92,8 @@ class Outcome:
     wrong_count : int
         How many there are.
     chain : tuple of int
-        Rows from the first wrong read on to a read of the host that saw what came out of it (`AT_END` last if it
-        is the one at the end); empty where no host read saw anything.
+        Rows from the first wrong read on to a read of the host that saw what came out of it (`AT_END` last if
+        it is the one at the end); empty where no host read saw anything.
     judged : bool
         The reads were judged; false for a run for timing alone.
     reads : int

@@ -95,8 +95,8 @@ class Pin:
     Attributes
     ----------
     schedule : numpy.ndarray of int32, shape (2 * units,)
-        ``u`` where unit u starts and ``~u`` where it ends, for every unit, also those without duration: the order of
-        events of a virtual run (`Program.interleaving`).
+        ``u`` where unit u starts and ``~u`` where it ends, for every unit, also those without duration: the
+        order of events of a virtual run (`Program.interleaving`).
     """
 
     schedule: npt.NDArray[np.int32]
