@@ -1,7 +1,44 @@
-"""Delay plans: parse, print, and find the ops of a tape that they name."""
+"""Delay plans: parse, print, and find the ops of a tape that they name.
+
+``formats/DELAYS.md`` specifies them.
+"""
 
 from __future__ import annotations
 
+from .files import plan_of, read_plan
+from .globs import Glob
+from .match import Anchors, LineMatch, Matched, match_plan
+from .parse import parse_expression, parse_plan
+from .plan import EVERY, LAST, Line, Pattern, Plan
+from .print import print_anchor, print_line, print_plan, print_time
+from .randoms import random_delays, random_ns, random_plan
 from .resolved import AFTER_END, BEFORE_ISSUE, BEFORE_START, PLACES, Delays
 
-__all__ = ["AFTER_END", "BEFORE_ISSUE", "BEFORE_START", "PLACES", "Delays"]
+__all__ = [
+    "AFTER_END",
+    "BEFORE_ISSUE",
+    "BEFORE_START",
+    "EVERY",
+    "LAST",
+    "PLACES",
+    "Anchors",
+    "Delays",
+    "Glob",
+    "Line",
+    "LineMatch",
+    "Matched",
+    "Pattern",
+    "Plan",
+    "match_plan",
+    "parse_expression",
+    "parse_plan",
+    "plan_of",
+    "print_anchor",
+    "print_line",
+    "print_plan",
+    "print_time",
+    "random_delays",
+    "random_ns",
+    "random_plan",
+    "read_plan",
+]

@@ -1,0 +1,245 @@
+"""Find the ops of a tape that a plan names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import Bools, Columns, Words
+from ..errors import PlanError
+from ..tape import Tape
+from .globs import Glob
+from .plan import ANY_KIND, EVERY, LAST, MAX_LINES, MAX_TOTAL_NS, Pattern, Plan
+from .print import print_line
+from .randoms import random_ns
+from .resolved import Delays
+
+__all__ = ["Anchors", "LineMatch", "Matched", "match_plan"]
+
+_Rows = npt.NDArray[np.int64]
+_ORDINAL = re.compile(r"#[0-9]+ ")
+
+
+@dataclass(frozen=True)
+class LineMatch:
+    """How often a line matched.
+
+    Attributes
+    ----------
+    line : int
+        Line of the file, or which delay of the plan, from 1.
+    text : str
+        The line.
+    count : int
+        Ops that it delays.
+    """
+
+    line: int
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A plan on a tape.
+
+    Attributes
+    ----------
+    delays : Delays
+        By row of the tape.
+    lines : tuple of LineMatch
+        One for each line of the plan.
+    """
+
+    delays: Delays
+    lines: tuple[LineMatch, ...]
+
+    @property
+    def unmatched(self) -> tuple[LineMatch, ...]:
+        """The lines that found no op."""
+        return tuple(m for m in self.lines if not m.count)
+
+
+def match_plan(plan: Plan, tape: Tape) -> Matched:
+    """Return the delays of a plan by row of a tape, and what each line matched.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    tape : Tape
+        A valid tape.
+
+    Returns
+    -------
+    Matched
+        Delays and counts.
+
+    Raises
+    ------
+    PlanError
+        The delays add up to more than `MAX_TOTAL_NS`.
+    """
+    anchors = Anchors(tape)
+    keys: list[_Rows] = []
+    amounts: list[_Rows] = []
+    found: list[LineMatch] = []
+    exact = _exact_rows(plan, anchors)
+    total = 0
+    for at, line in enumerate(plan.lines):
+        rows = exact[at] if isinstance(line.anchor, int) else anchors.rows(line.anchor)
+        if line.seed is None:
+            ns = np.full(len(rows), line.ns, np.int64)
+        else:
+            ns = random_ns(line.seed, anchors.op_ids[rows], line.ns)
+        total += line.ns * len(rows)
+        if total > MAX_TOTAL_NS:
+            raise PlanError(
+                f"delays that add up to more than {MAX_TOTAL_NS:,} ns",
+                expected="shorter ones, or fewer ops",
+                where=f"{plan.name}:{line.number}" if line.number else plan.name,
+                next_step="delay single ops",
+            )
+        keys.append(rows * 4 + line.place)
+        amounts.append(ns)
+        found.append(LineMatch(line.number or at + 1, print_line(line), len(rows)))
+    return Matched(_sums(keys, amounts), tuple(found))
+
+
+def _exact_rows(plan: Plan, anchors: Anchors) -> list[_Rows]:
+    """Return the rows of each line that names an op id."""
+    none = np.zeros(0, np.int64)
+    wanted = np.array([n.anchor if isinstance(n.anchor, int) else -1 for n in plan.lines], np.int64)
+    at = np.searchsorted(anchors.op_ids, wanted)
+    hit = at < len(anchors.op_ids)
+    hit[hit] = anchors.op_ids[at[hit]] == wanted[hit]
+    return [at[i : i + 1] if hit[i] else none for i in range(len(wanted))]
+
+
+def _sums(keys: list[_Rows], amounts: list[_Rows]) -> Delays:
+    if not keys:
+        return Delays.of()
+    unique, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    ns = np.zeros(len(unique), np.int64)
+    np.add.at(ns, inverse, np.concatenate(amounts))
+    keep = ns > 0
+    return Delays((unique[keep] // 4).astype(np.int32), (unique[keep] % 4).astype(np.int8), ns[keep])
+
+
+class Anchors:
+    """Looks up anchors in one tape; what several lines ask for is found once."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._ops = Columns(tape.table("ops"))
+        self.op_ids = self._ops.ints("op")
+        self._masks: dict[tuple[str, Glob | str], Bools] = {}
+        self._matching: dict[Pattern, _Rows] = {}
+        self._place: tuple[_Rows, _Rows, _Rows] | None = None
+
+    def matching(self, pattern: Pattern) -> _Rows:
+        """Return the rows that match a pattern, whichever of them it means, in issue order."""
+        key = Pattern(EVERY, pattern.kind, pattern.name, pattern.touching, pattern.on)
+        known = self._matching.get(key)
+        if known is not None:
+            return known
+        mask = np.ones(len(self.op_ids), np.bool_)
+        if pattern.kind != ANY_KIND:
+            mask &= self._mask("kind", pattern.kind)
+        for what, glob in (("of", pattern.name), ("touching", pattern.touching), ("on", pattern.on)):
+            if glob is not None:
+                mask &= self._mask(what, glob)
+        rows = np.flatnonzero(mask).astype(np.int64)
+        if sum(map(len, self._matching.values())) + len(rows) <= 4 * MAX_LINES:
+            self._matching[key] = rows
+        return rows
+
+    def rows(self, pattern: Pattern) -> _Rows:
+        """Return the rows that a pattern means."""
+        rows = self.matching(pattern)
+        if pattern.which == LAST:
+            rows = rows[-1:]
+        elif pattern.which != EVERY:
+            rows = rows[pattern.which - 1 : pattern.which]
+        return self._further(rows, pattern.further) if pattern.further else rows
+
+    def nth(self, pattern: Pattern, row: int) -> int:
+        """Return the how-manieth of those that match a row is, from 1; 0 where it does not match."""
+        rows = self.matching(pattern)
+        at = int(np.searchsorted(rows, row))
+        return at + 1 if at < len(rows) and int(rows[at]) == row else 0
+
+    def _further(self, rows: _Rows, count: int) -> _Rows:
+        """Return the rows so many places further on the same queues; none where a queue ends before."""
+        if self._place is None:
+            queue = self._ops.ints("queue")
+            order = np.argsort(queue, kind="stable").astype(np.int64)
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            self._place = order, place, queue
+        order, place, queue = self._place
+        at = place[rows] + count
+        rows, at = rows[at < len(order)], at[at < len(order)]
+        same = queue[order[at]] == queue[rows]
+        return np.sort(order[at[same]])
+
+    def _mask(self, what: str, wanted: Glob | str) -> Bools:
+        known = self._masks.get((what, wanted))
+        if known is not None:
+            return known
+        if isinstance(wanted, str):
+            mask = self._ops.words("kind").isin([wanted])
+        elif what == "of":
+            names = self._ops.words("name")
+            mask = _chosen(names, wanted, ordinals=True)
+            mask |= _chosen(self._ops.words("label"), wanted) & (names.codes < 0)
+        elif what == "on":
+            mask = self._on(wanted)
+        else:
+            mask = self._touching(wanted)
+        if len(self._masks) < 64:
+            self._masks[what, wanted] = mask
+        return mask
+
+    def _on(self, wanted: Glob) -> Bools:
+        queues, devices = Columns(self._tape.table("queues")), Columns(self._tape.table("devices"))
+        chosen = _chosen(queues.words("name"), wanted)
+        chosen |= _chosen(devices.words("name"), wanted)[queues.ints("device")]
+        out: Bools = chosen[self._ops.ints("queue")]
+        return out
+
+    def _touching(self, wanted: Glob) -> Bools:
+        accesses, buffers = Columns(self._tape.table("accesses")), Columns(self._tape.table("buffers"))
+        named = _chosen(accesses.words("name"), wanted)
+        of_buffer = _chosen(buffers.words("name"), wanted)
+        parent = buffers.ints("parent")
+        while True:  # at most as often as buffers lie in each other
+            more = of_buffer | ((parent >= 0) & of_buffer[parent])
+            if (more == of_buffer).all():
+                break
+            of_buffer = more
+        buffer = accesses.ints("buffer")
+        unnamed = (accesses.words("name").codes < 0) & (buffer >= 0)
+        named[unnamed] = of_buffer[buffer[unnamed]]
+        sets = np.unique(accesses.ints("set")[named])
+        return np.isin(self._ops.ints("access_set"), sets)
+
+
+def _chosen(words: Words, wanted: Glob, *, ordinals: bool = False) -> Bools:
+    """Return which rows have a name that matches; null has none.
+
+    The ordinal with which a recorder begins a name (``#12 norm-0``) may be left out.
+    """
+    literal = wanted.literal
+    matches = wanted.matches if literal is None else literal.__eq__
+    table = np.zeros(len(words.words) + 1, np.bool_)
+    for code, word in enumerate(words.words):
+        hit = matches(word)
+        if not hit and ordinals and word.startswith("#") and (m := _ORDINAL.match(word)) is not None:
+            hit = matches(word[m.end() :])
+        table[code] = hit
+    out: Bools = table[words.codes]
+    return out
