@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -14,8 +15,13 @@ namespace tapedelay {
 
 // A reference that points nowhere, or a limit that is passed. `what()` says what was found, `expected` what was not.
 struct BadTape : std::runtime_error {
-  std::string expected;
+  std::string expected, where;
   BadTape(const std::string& found, std::string wanted) : std::runtime_error(found), expected(std::move(wanted)) {}
+};
+
+// More than a call can give an answer for.
+struct TooMuch : BadTape {
+  using BadTape::BadTape;
 };
 
 // Same order as RULES of formats/edges/contract.py.
@@ -39,7 +45,9 @@ class Contract {
   Span<Row> parents(Row unit) const;   // units
   Span<Row> children(Row unit) const;  // units
   Span<Row> any_of(Row unit) const;    // record units of a wait for any of several events
-  bool has_children(Row unit) const { return !children_.empty() && children_.count(unit) != 0; }
+  bool has_parents(Row unit) const { return !parent_.empty() && parent_[unit] != kNone; }
+  bool has_children(Row unit) const { return !child_.empty() && child_first_[unit] != child_first_[unit + 1]; }
+  bool has_family() const { return !child_.empty(); }
   bool is_ancestor(Row ancestor, Row unit) const;
   const std::vector<Row>& unresolved() const { return unresolved_; }  // rows, ascending
   const std::vector<Row>& never() const { return never_; }            // rows that wait for a signal no row gives
@@ -48,13 +56,20 @@ class Contract {
   bool host(std::int32_t queue) const { return columns_.queues.host.data[queue] != 0; }
 
  private:
+  friend class Resolver;
+  static constexpr Row kNone = std::numeric_limits<Row>::min();
+
   Columns columns_;
   Row rows_ = 0;
   std::vector<Row> unit_;  // empty: every row is its own unit
   std::vector<std::uint32_t> first_;
   std::vector<Row> source_;
   std::vector<Rule> rule_;
-  std::unordered_map<Row, std::vector<Row>> members_, parents_, children_, above_, any_of_;
+  std::unordered_map<Row, std::vector<Row>> members_, any_of_;
+  std::vector<Row> parent_;  // empty: none has one; else the parent, `kNone`, or ~place in `several_`
+  std::vector<std::vector<Row>> several_, above_;  // of units with several parents: those, and all above, sorted
+  std::vector<std::uint32_t> child_first_;
+  std::vector<Row> child_;
   std::vector<Row> unresolved_, never_;
   mutable Row self_ = 0;
 };

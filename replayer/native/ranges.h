@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "contract.h"
+#include "grouped.h"
 #include "span.h"
 #include "tape.h"
 
@@ -52,19 +55,28 @@ class Ranges {
 
  private:
   struct Part {
-    Access access;
-    std::int64_t offset_per_arg, bytes_per_arg, unit_bytes;  // unit_bytes -1: none
-    bool fixed;
+    Access access;  // at arg 0; `end` may come before `begin`
+    std::int64_t offset_per_arg, bytes_per_arg, unit_bytes;
+    bool fixed, pooled;
   };
+
+  [[noreturn]] void fail(Row row, const std::string& found, const std::string& expected) const;
+  void read();
+  void add(Row row, const Part& part);
+  void add_units(Row row, const Access& first, std::int64_t unit_bytes);
+
   const Contract& contract_;
   const Buffers& buffers_;
-  std::vector<std::uint32_t> first_;  // per set id: where its parts begin
+  Grouped sets_, lists_;
+  // Per set: its accesses where they are fixed, else its parts.
+  std::vector<std::uint32_t> first_, first_part_;
+  std::vector<Access> accesses_;
   std::vector<Part> parts_;
-  std::vector<Access> accesses_;      // of the fixed sets, at the same places
-  std::vector<std::uint8_t> fixed_;
+  std::vector<std::int64_t> units_;  // of all lists, ascending within each
+  // The set of an op, spelled out.
   std::vector<Access> found_;
   std::vector<Bytes> spans_;
-  std::vector<std::uint32_t> list_first_;
+  std::vector<std::pair<std::size_t, std::size_t>> places_;
 };
 
 }  // namespace tapedelay

@@ -59,8 +59,8 @@ struct DeviceColumns {
 
 struct BufferColumns {
   std::int64_t rows = 0;
-  Column<std::int32_t> device, parent;
-  Column<std::int64_t> bytes, parent_offset, shared_key;
+  Column<std::int32_t> device, parent, shared_key;
+  Column<std::int64_t> bytes, parent_offset;
   Column<std::int8_t> pinned;  // 1: page-locked host memory
 };
 
