@@ -89,8 +89,8 @@ class Dag:
             if means != "edge":
                 word = "wait" if means == "event" else "semwait"
                 lines += [f"w{i} | {word} | {queue} | | | s{i}" for i, _, v in links if v == n]
-            reads = ", ".join(f"B{b}" for b in node.reads)
-            lines.append(f"n{n} | kernel | {queue} | {reads} | B{node.writes}")
+            reads = ", ".join(f"B{b}[0:64]" for b in node.reads)
+            lines.append(f"n{n} | kernel | {queue} | {reads} | B{node.writes}[0:64]")
             if means != "edge":
                 word = "record" if means == "event" else "semsig"
                 lines += [f"r{i} | {word} | {queue} | | | s{i}" for i, u, _ in links if u == n]

@@ -1,4 +1,4 @@
-"""A second checker for tapes of up to twelve ops: every pair, a boolean matrix of what reaches what.
+"""A second checker for tapes of up to about twelve ops: every pair, a boolean matrix of what reaches what.
 
 It shares no code with the package but the table reader: the edges are written down again, straight from the
 rows, as a relation over all pairs. Slow and plain on purpose.
@@ -40,7 +40,7 @@ def surer(one: str | None, other: str) -> str:
 class BruteForce:
     """The rows of a tape, a matrix over the starts and ends of its ops, and the pairs."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, max_ops: int = MAX_OPS) -> None:
         rows = {
             n: tape.table(n).to_pylist()
             for n in ("devices", "queues", "syncs", "buffers", "accesses", "ops", "edges", "lists")
@@ -48,7 +48,7 @@ class BruteForce:
         self.devices, self.queues, self.syncs = rows["devices"], rows["queues"], rows["syncs"]
         self.buffers, self.accesses, self.ops = rows["buffers"], rows["accesses"], rows["ops"]
         self.edges, self.lists = rows["edges"], rows["lists"]
-        assert len(self.ops) <= MAX_OPS
+        assert len(self.ops) <= max_ops
         self.n = len(self.ops)
         self.row_of = {o["op"]: i for i, o in enumerate(self.ops)}
         self.waits_seen = {c.queue: c.waits for c in tape.manifest.coverage}
