@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from .container import Container, open_container
 from .errors import CorruptTape
-from .framing import scan_frames
 from .manifest import MANIFEST_BYTES_MAX, MANIFEST_NAME, TableEntry, manifest_from_json
 from .schema import REQUIRED, SCHEMAS
-from .tape import Tape
+from .table_file import TableFile
+from .tape import TableSource, Tape
 from .versions import is_newer_writer, newer_writer_note
 
 __all__ = ["LIMITS", "Limits", "decode_table", "open_tape"]
@@ -92,7 +92,7 @@ def open_tape(path: str | Path, *, limits: Limits = LIMITS) -> Tape:
     )
     newer = is_newer_writer(manifest.format_write)
     _check_entries(box, entries, newer, limits)
-    tables: dict[str, pa.Table | Callable[[], pa.Table]] = {
+    tables: dict[str, Callable[[], TableSource]] = {
         e.name: partial(_load, box, e, newer) for e in entries if e.name in SCHEMAS
     }
     return Tape(
@@ -156,7 +156,7 @@ def _absurd(where: str, e: TableEntry) -> CorruptTape:
     )
 
 
-def _load(box: Container, entry: TableEntry, newer: bool) -> pa.Table:
+def _load(box: Container, entry: TableEntry, newer: bool) -> TableFile:
     where = f"{box.where}/{entry.file}"
     data = box.read(entry.file, entry.bytes)
     if len(data) != entry.bytes or hashlib.sha256(data).hexdigest() != entry.sha256:
@@ -166,7 +166,7 @@ def _load(box: Container, entry: TableEntry, newer: bool) -> pa.Table:
             where=where,
             next_step="record again, or take the tape from where it came from",
         )
-    return decode_table(data, entry, newer=newer, where=where)
+    return TableFile(memoryview(data), entry, newer=newer, where=where)
 
 
 def decode_table(data: bytes, entry: TableEntry, *, newer: bool = False, where: str = "") -> pa.Table:
@@ -177,63 +177,4 @@ def decode_table(data: bytes, entry: TableEntry, *, newer: bool = False, where: 
     CorruptTape
         Its framing, counts, schema or values do not hold.
     """
-    frames = scan_frames(memoryview(data), where)
-    if (frames.rows, frames.decoded_bytes) != (entry.rows, entry.decoded_bytes):
-        raise CorruptTape(
-            f"{frames.rows} rows and {frames.decoded_bytes} decoded bytes",
-            expected=f"{entry.rows} and {entry.decoded_bytes}, as the manifest says",
-            where=where,
-        )
-    try:
-        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            columns = _columns(reader.schema, entry.name, newer, where)
-            table = reader.read_all()
-        table = pa.Table.from_arrays([table.column(c) for c in columns], schema=SCHEMAS[entry.name])
-        table.validate(full=True)
-    # pyarrow reports damage with its own errors, OSError and plain ValueError alike
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as e:
-        raise CorruptTape(
-            f"cannot be decoded ({str(e).splitlines()[0][:100] if str(e) else type(e).__name__})",
-            expected="an Arrow IPC file",
-            where=where,
-            next_step="record again",
-        ) from None
-    if table.num_rows != entry.rows:
-        raise CorruptTape(f"{table.num_rows} rows", expected=f"{entry.rows}", where=where)
-    _check_nulls(table, where)
-    return table
-
-
-def _columns(schema: pa.Schema, name: str, newer: bool, where: str) -> list[int]:
-    """Return the position of each known column; names, types and nullability have to be the spec's."""
-    wanted = SCHEMAS[name]
-    if not newer and schema.names != wanted.names:
-        strange = [n for n in schema.names if n not in wanted.names] or ["their order or number"]
-        lacking = [n for n in wanted.names if n not in schema.names]
-        raise CorruptTape(
-            f"columns differ: no {lacking[0]}" if lacking else f"columns differ: {strange[0]}",
-            expected="the columns of the specification",
-            where=where,
-        )
-    positions = []
-    for f in wanted:
-        at = [i for i, n in enumerate(schema.names) if n == f.name]
-        if len(at) != 1:
-            raise CorruptTape(f"{len(at)} columns {f.name}", expected="one", where=where)
-        got = schema.field(at[0])
-        if got.type != f.type or got.nullable != f.nullable:
-            raise CorruptTape(
-                f"column {f.name} is {got.type}{'' if got.nullable else ' not null'}"[:120],
-                expected=f"{f.type}{'' if f.nullable else ' not null'}",
-                where=where,
-            )
-        positions.append(at[0])
-    return positions
-
-
-def _check_nulls(table: pa.Table, where: str) -> None:
-    for f, column in zip(table.schema, table.columns, strict=True):
-        if not f.nullable and column.null_count:
-            raise CorruptTape(f"column {f.name} holds a null", expected="a value in every row", where=where)
-        if pa.types.is_dictionary(f.type) and any(c.dictionary.null_count for c in column.chunks):
-            raise CorruptTape(f"column {f.name} has a null in its dictionary", expected="words", where=where)
+    return TableFile(memoryview(data), entry, newer=newer, where=where).columns(SCHEMAS[entry.name].names)

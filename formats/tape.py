@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from .schema import FORMAT_READ, FORMAT_WRITE, SCHEMAS
 
-__all__ = ["Coverage", "Manifest", "Process", "Tape"]
+__all__ = ["Coverage", "Manifest", "Process", "TableSource", "Tape"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,18 @@ class Manifest:
     created_by: str = ""
 
 
+class TableSource(Protocol):
+    """Where the columns of a table come from that is not in memory. Each method may raise `CorruptTape`."""
+
+    rows: int
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return columns in the order asked for."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of some rows after another."""
+
+
 class Tape:
     """A tape: a manifest and tables that are loaded on demand.
 
@@ -105,7 +117,8 @@ class Tape:
     manifest : Manifest
         The manifest.
     tables : mapping of str to pyarrow.Table or callable
-        Tables by name, or functions that load them. A missing table reads as an empty one.
+        Tables by name, or functions that return where their columns come from. A missing table reads as an
+        empty one.
     name : str
         File name or other short name.
     where : str
@@ -118,13 +131,13 @@ class Tape:
     Raises
     ------
     CorruptTape
-        From `table`, when a table's bytes are damaged.
+        From `table`, `columns`, `batches` and `rows`, when a table's bytes are damaged.
     """
 
     def __init__(
         self,
         manifest: Manifest,
-        tables: Mapping[str, pa.Table | Callable[[], pa.Table]],
+        tables: Mapping[str, pa.Table | Callable[[], TableSource]],
         *,
         name: str = "tape",
         where: str = "",
@@ -136,21 +149,64 @@ class Tape:
         self.where = where or name
         self.read_only = read_only
         self.remarks = remarks
-        self._tables: dict[str, pa.Table | Callable[[], pa.Table]] = dict(tables)
+        self._names = frozenset(tables)
+        self._tables: dict[str, pa.Table] = {n: t for n, t in tables.items() if isinstance(t, pa.Table)}
+        self._openers = {n: t for n, t in tables.items() if not isinstance(t, pa.Table)}
+        self._sources: dict[str, TableSource] = {}
+        self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
 
     def table(self, name: str) -> pa.Table:
         """Return table `name` with exactly the schema of `formats.schema`."""
         got = self._tables.get(name)
         if got is None:
-            return SCHEMAS[name].empty_table()
-        if not isinstance(got, pa.Table):
-            got = self._tables[name] = got()
+            got = self._tables[name] = self.columns(name, SCHEMAS[name].names)
+            # all is decoded: what it was decoded from is not needed any more
+            self._openers.pop(name, None)
+            self._sources.pop(name, None)
+            self._columns.pop(name, None)
         return got
+
+    def columns(self, name: str, names: Sequence[str]) -> pa.Table:
+        """Return some columns of table `name`, in the order asked for; only these are decoded, and kept."""
+        if name in self._tables:
+            return self._tables[name].select(list(names))
+        source = self._source(name)
+        if source is None:
+            return SCHEMAS[name].empty_table().select(list(names))
+        kept = self._columns.setdefault(name, {})
+        missing = [n for n in names if n not in kept]
+        if missing:
+            kept.update(zip(missing, source.columns(missing).columns, strict=True))
+        schema = SCHEMAS[name]
+        fields = [schema.field(n) for n in names]
+        return pa.Table.from_arrays(
+            [kept[n] for n in names], schema=pa.schema(fields, metadata=schema.metadata)
+        )
+
+    def batches(self, name: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of table `name`, some rows after another; nothing is kept that is not yet."""
+        source = None if name in self._tables else self._source(name)
+        if source is None or set(names) <= set(self._columns.get(name, ())):
+            return iter(self.columns(name, names).to_batches())
+        return source.batches(names)
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows of table `name`; nothing is decoded."""
+        if name in self._tables:
+            return int(self._tables[name].num_rows)
+        source = self._source(name)
+        return 0 if source is None else source.rows
+
+    def _source(self, name: str) -> TableSource | None:
+        found = self._sources.get(name)
+        if found is None and name in self._openers:
+            found = self._sources[name] = self._openers[name]()
+        return found
 
     @property
     def present(self) -> tuple[str, ...]:
         """Names of the tables that the tape has."""
-        return tuple(n for n in SCHEMAS if n in self._tables)
+        return tuple(n for n in SCHEMAS if n in self._names)
 
     def coverage(self, queue: int) -> Coverage:
         """Return the coverage of a queue (full where the manifest has no entry)."""
