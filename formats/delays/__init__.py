@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .exact import exact_plan
 from .files import plan_of, read_plan
 from .globs import Glob
 from .match import Anchors, LineMatch, Matched, match_plan
@@ -29,6 +30,7 @@ __all__ = [
     "Matched",
     "Pattern",
     "Plan",
+    "exact_plan",
     "match_plan",
     "parse_expression",
     "parse_plan",

@@ -63,15 +63,15 @@ class Matched:
         return tuple(m for m in self.lines if not m.count)
 
 
-def match_plan(plan: Plan, tape: Tape) -> Matched:
+def match_plan(plan: Plan, tape: Tape | Anchors) -> Matched:
     """Return the delays of a plan by row of a tape, and what each line matched.
 
     Parameters
     ----------
     plan : Plan
         The plan.
-    tape : Tape
-        A valid tape.
+    tape : Tape or Anchors
+        A valid tape; where many plans are matched, the `Anchors` of it.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def match_plan(plan: Plan, tape: Tape) -> Matched:
     PlanError
         The delays add up to more than `MAX_TOTAL_NS`.
     """
-    anchors = Anchors(tape)
+    anchors = tape if isinstance(tape, Anchors) else Anchors(tape)
     keys: list[_Rows] = []
     amounts: list[_Rows] = []
     found: list[LineMatch] = []
@@ -139,6 +139,13 @@ class Anchors:
         self._masks: dict[tuple[str, Glob | str], Bools] = {}
         self._matching: dict[Pattern, _Rows] = {}
         self._place: tuple[_Rows, _Rows, _Rows] | None = None
+
+    def named(self, row: int) -> tuple[str, str]:
+        """Return kind and name of a row as a pattern says them; the name is empty where it has none."""
+        name = self._ops.words("name")[row] or ""
+        if not name:
+            name = self._ops.words("label")[row] or ""
+        return str(self._ops.words("kind")[row]), name[_ordinal(name) :]
 
     def matching(self, pattern: Pattern) -> _Rows:
         """Return the rows that match a pattern, whichever of them it means, in issue order."""
@@ -228,6 +235,12 @@ class Anchors:
         return np.isin(self._ops.ints("access_set"), sets)
 
 
+def _ordinal(name: str) -> int:
+    """Return how long the ordinal is with which a recorder begins a name."""
+    m = _ORDINAL.match(name) if name.startswith("#") else None
+    return 0 if m is None else m.end()
+
+
 def _chosen(words: Words, wanted: Glob, *, ordinals: bool = False) -> Bools:
     """Return which rows have a name that matches; null has none.
 
@@ -238,8 +251,8 @@ def _chosen(words: Words, wanted: Glob, *, ordinals: bool = False) -> Bools:
     table = np.zeros(len(words.words) + 1, np.bool_)
     for code, word in enumerate(words.words):
         hit = matches(word)
-        if not hit and ordinals and word.startswith("#") and (m := _ORDINAL.match(word)) is not None:
-            hit = matches(word[m.end() :])
+        if not hit and ordinals and (skipped := _ordinal(word)):
+            hit = matches(word[skipped:])
         table[code] = hit
     out: Bools = table[words.codes]
     return out

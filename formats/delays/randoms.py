@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tape import Tape
-from .plan import MAX_LINES, MAX_NS, MAX_SEED, Line, Plan
+from .exact import exact_plan
+from .plan import MAX_NS, MAX_SEED, Plan
 from .print import print_time
 from .resolved import BEFORE_START, PLACES, Delays
 
@@ -83,9 +84,5 @@ def random_plan(tape: Tape, seed: int, max_ns: int, place: int = BEFORE_START) -
         `seed` or `max_ns` is out of range, or the tape has more ops than a plan may have lines.
     """
     op_ids = tape.table("ops").column("op").to_numpy()
-    if len(op_ids) > MAX_LINES:
-        raise ValueError(f"{len(op_ids):,} ops: a plan has at most {MAX_LINES:,} lines")
-    ns = random_ns(seed, op_ids, max_ns)
-    lines = tuple(Line(op, n, place) for op, n in zip(op_ids.tolist(), ns.tolist(), strict=True) if n)
     made = f"random seed={seed} max={print_time(max_ns)} every op {PLACES[place]}, of {tape.name}"
-    return Plan(lines, (made,))
+    return exact_plan(random_delays(op_ids, seed, max_ns, place), op_ids, (made,))
