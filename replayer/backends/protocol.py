@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from ...formats.delays.resolved import Delays
 from ..outcome import Outcome
-from ..program import Program
+
+if TYPE_CHECKING:  # a program can name an interleaving of its own
+    from ..program import Program
 
 __all__ = ["Backend", "Capabilities", "Loaded", "Options", "Pin"]
 
