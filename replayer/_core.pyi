@@ -64,3 +64,51 @@ class Tape:
         Unsupported
             Beyond 50,000,000 entries.
         """
+
+# --- virtual/bind.cpp
+
+_Part = tuple[int, int, int, int]
+"""Begin, end, writer (row), what stands there: 0 version, 1 derived, 2 torn."""
+
+WrongRead = tuple[int, int, int, int, int, int, int, tuple[_Part, ...], tuple[_Part, ...], bool]
+"""Row, access, place in `WRONG_KINDS`, root, begin, end, at_ns, saw, expected, derived."""
+
+def program_times(tape: Tape) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the gap before each row and what it takes, in ns."""
+
+class Virtual:
+    """A program in virtual time. Delays are sorted by row and place, one each."""
+
+    def __init__(
+        self, tape: Tape, gap_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64], values: bool
+    ) -> None: ...
+    @property
+    def reads(self) -> int:
+        """How many reads a run judges."""
+
+    def run(
+        self, row: npt.NDArray[np.int32], place: npt.NDArray[np.int8], ns: npt.NDArray[np.int64], limit: int
+    ) -> tuple[
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        list[WrongRead],
+        int,
+        tuple[int, ...],
+        bool,
+    ]:
+        """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain, too late."""
+
+    def run_many(
+        self,
+        first: npt.NDArray[np.int64],
+        row: npt.NDArray[np.int32],
+        place: npt.NDArray[np.int8],
+        ns: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return wrong reads and total time of each run; run i has the delays ``first[i]`` to ``first[i + 1]``."""
+
+    def interleaving(
+        self, row: npt.NDArray[np.int32], place: npt.NDArray[np.int8], ns: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        """Return the events of a run in order: ``u`` where unit u starts, ``~u`` where it ends."""

@@ -1,0 +1,313 @@
+#include "story.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "identity.h"
+
+namespace tapedelay {
+namespace {
+
+constexpr std::size_t kParts = 16;
+
+// A part of what a read saw.
+struct Piece {
+  std::uint32_t begin, end;
+  std::uint64_t id, value;
+  Version version;
+};
+using Pieces = std::vector<Piece>;
+
+void push(Pieces& pieces, const Piece& p) {
+  if (!pieces.empty()) {
+    Piece& last = pieces.back();
+    if (last.end == p.begin && last.id == p.id && last.value == p.value && last.version.torn == p.version.torn &&
+        last.version.writer == p.version.writer) {
+      last.end = p.end;
+      return;
+    }
+  }
+  pieces.push_back(p);
+}
+
+// What stands in a range: who wrote it and the value.
+void gather(const Identity& ids, const Store<ByBytes>& values, std::int32_t root, std::uint32_t begin,
+            std::uint32_t end, Pieces& out) {
+  std::vector<Piece> who;
+  ids.store().each(root, begin, end, [&](std::uint32_t b, std::uint32_t e, std::uint64_t id) {
+    who.push_back({b, e, id, 0, ids.version(id)});
+  });
+  std::size_t i = 0;
+  values.each(root, begin, end, [&](std::uint32_t b, std::uint32_t e, std::uint64_t value) {
+    while (b < e) {
+      while (who[i].end <= b) ++i;
+      const std::uint32_t until = std::min(e, who[i].end);
+      push(out, {b, until, who[i].id, value, who[i].version});
+      b = until;
+    }
+  });
+}
+
+Pieces gather(const Scene& scene, const Identity& ids, const Store<ByBytes>& values, const Touch& t) {
+  Pieces found;
+  scene.cells.each_range(t, [&](std::uint32_t b, std::uint32_t e) { gather(ids, values, t.root, b, e, found); });
+  return found;
+}
+
+// Lays a write in flight over what a read saw.
+void overlay(Pieces& pieces, std::uint32_t begin, std::uint32_t end, Row writer) {
+  Pieces found;
+  for (const Piece& p : pieces) {
+    const std::uint32_t b = std::max(begin, p.begin), e = std::min(end, p.end);
+    if (b >= e) {
+      push(found, p);
+      continue;
+    }
+    if (p.begin < b) push(found, {p.begin, b, p.id, p.value, p.version});
+    push(found, {b, e, 0, 0, {p.version.torn ? std::min(p.version.writer, writer) : writer, true}});
+    if (e < p.end) push(found, {e, p.end, p.id, p.value, p.version});
+  }
+  pieces.swap(found);
+}
+
+void add(const Scene& scene, std::vector<SeenPart>& parts, std::int32_t root, std::uint32_t begin, std::uint32_t end,
+         Row writer, Stands stands) {
+  const std::int64_t b = scene.cells.border(root, begin), e = scene.cells.border(root, end);
+  if (!parts.empty() && parts.back().end == b && parts.back().writer == writer && parts.back().stands == stands) {
+    parts.back().end = e;
+  } else if (parts.size() < kParts) {
+    parts.push_back({b, e, writer, stands});
+  }
+}
+
+// Fills in where two views of one range differ.
+void compare(const Scene& scene, const Pieces& saw, const Pieces& expected, std::int32_t root, WrongRead& out) {
+  bool other = false, torn = false;
+  for (std::size_t i = 0, j = 0; i < saw.size() && j < expected.size();) {
+    const Piece &a = saw[i], &b = expected[j];
+    const std::uint32_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
+    if (begin < end && (a.version.torn || a.id != b.id || a.value != b.value)) {
+      const bool derived = !a.version.torn && a.id == b.id;
+      other = other || !derived;
+      torn = torn || a.version.torn;
+      add(scene, out.saw, root, begin, end, a.version.writer,
+          a.version.torn ? Stands::torn : derived ? Stands::derived : Stands::version);
+      add(scene, out.expected, root, begin, end, b.version.writer, Stands::version);
+    }
+    if (a.end <= b.end) ++i;
+    if (b.end <= a.end) ++j;
+  }
+  out.derived = !other && !torn;
+  if (torn) out.kind = Wrong::torn;
+}
+
+// What is wrong, before it is known what should have been seen.
+struct Fact {
+  WrongRead read;
+  std::uint32_t seq;
+  std::int32_t root;  // index
+  Pieces saw;
+};
+
+std::uint64_t key(Row row, std::uint32_t seq) { return std::uint64_t(std::uint32_t(row)) << 32 | seq; }
+
+// The run: facts in their order, and how the first one comes to the host.
+class Teller {
+ public:
+  Teller(const Scene& scene, std::size_t limit)
+      : ids(scene), scene_(scene), limit_(std::max<std::size_t>(limit, 1)), taint_(scene.cells),
+        from_(scene.runs.size(), kClean) {
+    for (std::size_t i = 0; i < scene.cells.roots().size(); ++i) taint_.fill(std::int32_t(i), 0);
+  }
+  void play(Pass<Teller>& pass) { pass_ = &pass; }
+
+  void read(const Use& use, std::uint64_t) {
+    ids.read(use);
+    if (first_ == kNobody) return;
+    const Row writer = tainted(*use.touch);
+    if (writer < 0) return;
+    if (from_[use.unit] == kClean) from_[use.unit] = writer;
+    // Its own columns say whether a host thread runs it.
+    if (chain_.empty() && use.touch->judged() && on_host(use.row)) chain_ = path(use.row, writer);
+  }
+  void stale(const Use& use, std::int64_t now) { fact(Wrong::stale, use, nullptr, now); }
+  void torn(const Use& use, const Use* writer, std::int64_t now) { fact(Wrong::torn, use, writer, now); }
+  void freed(const Use& use, std::int64_t now) {
+    if (first_ == kNobody) first_ = kNone;
+    if (facts_.size() < limit_) facts_.push_back({described(Wrong::freed, use, now), use.seq, use.touch->root, {}});
+  }
+  void destroyed(Row row, std::int64_t now) {
+    if (first_ == kNobody) first_ = kNone;
+    if (facts_.size() < limit_)
+      facts_.push_back({{row, -1, Wrong::destroyed, -1, 0, 0, now, {}, {}, false}, 0, -1, {}});
+  }
+  void write(const Use& use) {
+    ids.write(use);
+    if (first_ < 0) return;
+    const Touch& t = *use.touch;
+    const bool bad = from_[use.unit] != kClean;
+    if (!bad && t.mode == Mode::reduce) return;
+    scene_.cells.each_range(t, [&](std::uint32_t b, std::uint32_t e) {
+      taint_.set(t.root, b, e, bad ? std::uint64_t(use.row) + 1 : 0);
+    });
+  }
+  void torn_bytes(Row unit, Row other, std::int32_t root, std::uint32_t begin, std::uint32_t end) {
+    ids.torn(unit, other, root, begin, end);
+    if (first_ < 0) return;
+    for (Row u : {unit, other})
+      if (from_[u] != kClean) taint_.set(root, begin, end, std::uint64_t(u) + 1);
+  }
+
+  // The host's read of a root after all ops.
+  void at_end(std::int32_t root, std::int64_t now) {
+    const RootCells& r = scene_.cells.roots()[root];
+    if (first_ == kNobody) {
+      first_ = kNone;
+      chain_.assign(1, kAtEnd);
+    } else if (chain_.empty() && first_ >= 0) {
+      const Row writer = tainted(root, 0, r.cells);
+      if (writer >= 0) chain_ = path(kAtEnd, writer);
+    }
+    if (facts_.size() >= limit_) return;
+    facts_.push_back({{kAtEnd, -1, Wrong::stale, r.buffer, scene_.cells.border(root, 0),
+                       scene_.cells.border(root, r.cells), now, {}, {}, false}, 0, root, {}});
+  }
+
+  std::vector<Fact>& facts() { return facts_; }
+  std::vector<Row>& chain() { return chain_; }
+
+  Identity ids;
+
+ private:
+  static constexpr Row kClean = -2, kOrigin = -1;  // in from_
+  static constexpr Row kNobody = -1, kNone = -2;   // in first_: no fact yet; the first is no read of a value
+
+  WrongRead described(Wrong kind, const Use& use, std::int64_t now) const {
+    const Touch& t = *use.touch;
+    return {use.row, t.access, kind, scene_.cells.roots()[t.root].buffer, scene_.cells.begin(t), scene_.cells.end(t),
+            now, {}, {}, false};
+  }
+
+  void fact(Wrong kind, const Use& use, const Use* writer, std::int64_t now) {
+    if (first_ == kNobody) {
+      first_ = use.row;
+      from_[use.unit] = kOrigin;
+      if (on_host(use.row)) chain_.assign(1, use.row);
+    }
+    if (facts_.size() >= limit_) return;
+    Fact f{described(kind, use, now), use.seq, use.touch->root, gather(scene_, ids, pass_->store(), *use.touch)};
+    if (kind == Wrong::torn) {
+      const auto over = [&](const Use& w) {
+        if (!w.touch->writes() || scene_.kin(w.unit, use.unit)) return;
+        scene_.cells.each_range(*w.touch, [&](std::uint32_t b, std::uint32_t e) { overlay(f.saw, b, e, w.row); });
+      };
+      pass_->each_in_flight(use.touch->root, over);
+      if (writer != nullptr) over(*writer);
+    }
+    facts_.push_back(std::move(f));
+  }
+
+  bool on_host(Row row) const { return scene_.contract.host(scene_.contract.columns().ops.queue.data[row]); }
+
+  Row tainted(std::int32_t root, std::uint32_t begin, std::uint32_t end) const {
+    if (taint_.sum(root, begin, end) == 0) return -1;
+    std::uint64_t found = 0;
+    taint_.each(root, begin, end, [&](std::uint32_t, std::uint32_t, std::uint64_t v) { if (!found) found = v; });
+    return static_cast<Row>(found) - 1;
+  }
+  Row tainted(const Touch& t) const {
+    Row found = -1;
+    scene_.cells.each_range(t, [&](std::uint32_t b, std::uint32_t e) { if (found < 0) found = tainted(t.root, b, e); });
+    return found;
+  }
+
+  // From the first wrong read on to `row`, which saw what `writer` wrote.
+  std::vector<Row> path(Row row, Row writer) const {
+    std::vector<Row> found{row};
+    while (from_[scene_.contract.unit(writer)] >= 0) {
+      found.push_back(writer);
+      writer = from_[scene_.contract.unit(writer)];
+    }
+    if (found.back() != first_) found.push_back(first_);
+    std::reverse(found.begin(), found.end());
+    return found;
+  }
+
+  const Scene& scene_;
+  const std::size_t limit_;
+  Store<ByCells> taint_;       // row + 1 of the writer of what came out of the first wrong read
+  std::vector<Row> from_;      // by unit: whose tainted output it read
+  Row first_ = kNobody;
+  std::vector<Fact> facts_;
+  std::vector<Row> chain_;
+  const Pass<Teller>* pass_ = nullptr;
+};
+
+// The reference: what the wrong reads should have seen.
+class Expecter {
+ public:
+  Expecter(const Scene& scene, std::vector<Fact>& facts) : ids(scene), scene_(scene) {
+    for (Fact& f : facts)
+      if (f.read.row != kAtEnd && (f.read.kind == Wrong::stale || f.read.kind == Wrong::torn))
+        wanted_[key(f.read.row, f.seq)] = &f;
+  }
+  void play(Pass<Expecter>& pass) { pass_ = &pass; }
+
+  void read(const Use& use, std::uint64_t) {
+    ids.read(use);
+    if (!use.touch->judged()) return;
+    const auto it = wanted_.find(key(use.row, use.seq));
+    if (it == wanted_.end()) return;
+    Fact& f = *it->second;
+    compare(scene_, f.saw, gather(scene_, ids, pass_->store(), *use.touch), f.root, f.read);
+    Pieces().swap(f.saw);
+  }
+  void stale(const Use&, std::int64_t) {}
+  void torn(const Use&, const Use*, std::int64_t) {}
+  void freed(const Use&, std::int64_t) {}
+  void destroyed(Row, std::int64_t) {}
+  void write(const Use& use) { ids.write(use); }
+  void torn_bytes(Row, Row, std::int32_t, std::uint32_t, std::uint32_t) {}
+
+  Identity ids;
+
+ private:
+  const Scene& scene_;
+  std::unordered_map<std::uint64_t, Fact*> wanted_;
+  const Pass<Expecter>* pass_ = nullptr;
+};
+
+}  // namespace
+
+Story tell(const Scene& scene, const std::vector<std::int32_t>& events, const Timing& timing, std::size_t limit,
+           const Pulse& pulse) {
+  Teller run(scene, limit);
+  Pass<Teller> timed(scene);
+  run.play(timed);
+  timed.timed(events, timing, run, pulse);
+  for (std::size_t i = 0; i < scene.cells.roots().size(); ++i) {
+    const std::uint32_t cells = scene.cells.roots()[i].cells;
+    if (scene.lives.alive(std::int32_t(i)) && timed.store().sum(std::int32_t(i), 0, cells) != scene.at_end[i])
+      run.at_end(std::int32_t(i), timing.total_ns());
+  }
+
+  Expecter reference(scene, run.facts());
+  Pass<Expecter> serial(scene);
+  reference.play(serial);
+  serial.serial(reference, pulse);
+  Story story;
+  for (Fact& f : run.facts()) {
+    if (f.read.row == kAtEnd) {
+      Pieces saw, expected;
+      const std::uint32_t cells = scene.cells.roots()[f.root].cells;
+      gather(run.ids, timed.store(), f.root, 0, cells, saw);
+      gather(reference.ids, serial.store(), f.root, 0, cells, expected);
+      compare(scene, saw, expected, f.root, f.read);
+    }
+    story.wrong.push_back(std::move(f.read));
+  }
+  story.chain = std::move(run.chain());
+  return story;
+}
+
+}  // namespace tapedelay
