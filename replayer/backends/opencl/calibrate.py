@@ -1,0 +1,107 @@
+"""What a device's clock and its spin kernel are worth in host time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....formats.errors import ReplayFailed
+
+__all__ = ["ClockMap", "Spin", "calibrate_spin", "sample_clock"]
+
+TARGET_NS = 4_000_000
+"""Length of the spin that is measured: long against a launch, short against patience."""
+
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class Spin:
+    """A kernel that takes a given time.
+
+    Attributes
+    ----------
+    ns_per_round : float
+        Of its loop, alone on the device; with others beside it on one core it takes longer, never less.
+    """
+
+    ns_per_round: float
+
+    def rounds(self, ns: int) -> int:
+        """Return how many rounds last at least `ns`."""
+        return max(1, int(ns / self.ns_per_round) + 1)
+
+
+def calibrate_spin(cl: Any, queue: Any, kernel: Any) -> Spin:
+    """Measure the spin kernel on a queue with profiling; its two arguments are a sink, set, and the rounds.
+
+    Raises
+    ------
+    ReplayFailed
+        The loop takes no time: a compiler has removed it.
+    """
+
+    def measure(rounds: int) -> int:
+        kernel.set_arg(1, np.uint64(rounds))
+        event = cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+        event.wait()
+        return int(event.profile.end) - int(event.profile.start)
+
+    rounds = 1000
+    measure(rounds)
+    while (took := measure(rounds)) < TARGET_NS // 4:
+        if rounds > 1 << 40:
+            raise ReplayFailed(
+                "the spin kernel takes no time",
+                expected="a loop that the device's compiler keeps",
+                where="opencl",
+                next_step="choose another device (TAPEDELAY_OPENCL)",
+            )
+        rounds *= max(2, min(64, TARGET_NS // max(took, 1)))
+    # The least of a few: what else runs on the machine only adds.
+    best = min([took, *(measure(rounds) for _ in range(TRIES))])
+    return Spin(max(best, 1) / rounds)
+
+
+@dataclass(frozen=True)
+class ClockMap:
+    """Device clock to host clock, a line through two samples.
+
+    Attributes
+    ----------
+    device_ns, host_ns : int
+        A moment in both clocks.
+    rate : float
+        Host nanoseconds per device nanosecond.
+    """
+
+    device_ns: int
+    host_ns: int
+    rate: float = 1.0
+
+    @staticmethod
+    def through(a: tuple[int, int], b: tuple[int, int]) -> ClockMap:
+        """Return the line through two samples (device, host); rate 1 where they are too near each other."""
+        apart = b[0] - a[0]
+        rate = (b[1] - a[1]) / apart if apart > 50_000_000 else 1.0
+        return ClockMap(a[0], a[1], rate if 0.999 < rate < 1.001 else 1.0)
+
+    def host(self, device_ns: int) -> int:
+        """Return a moment of the device clock in host time."""
+        return self.host_ns + round((device_ns - self.device_ns) * self.rate)
+
+
+def sample_clock(cl: Any, queue: Any) -> tuple[int, int]:
+    """Return a moment in device and host time: the tightest of a few enqueues, which the driver times."""
+    best = (1 << 62, 0, 0)
+    for _ in range(8):
+        before = time.perf_counter_ns()
+        event = cl.enqueue_marker(queue)
+        after = time.perf_counter_ns()
+        queue.flush()
+        event.wait()
+        best = min(best, (after - before, int(event.profile.queued), (before + after) // 2))
+    return best[1], best[2]

@@ -1,0 +1,148 @@
+"""From bytes back to the ops that wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import groupby
+from operator import xor
+
+import numpy as np
+
+from ...layout import Layout
+from ...outcome import Seen
+from .memory import WRITE, XOR, Access, Memory
+from .values import Bytes, first_of, mark_of, pattern
+
+__all__ = ["Decoder"]
+
+Writer = tuple[int, str]
+"""Row of the op (-1: before the first), and the state of `Seen`."""
+
+UNKNOWN: Writer = (-1, "unknown")
+MAX_PARTS = 16
+MAX_ADDED = 10
+"""Ops that reduce into one buffer: with more, all their combinations are too many to try."""
+
+
+class Decoder:
+    """Names the writers of what stood in memory in a run.
+
+    Parameters
+    ----------
+    stamps : sequence of int
+        By access, what it wrote in the run.
+    reference : sequence of int
+        The same in the reference order; a stamp that differs came out of something wrong.
+    """
+
+    def __init__(self, memory: Memory, stamps: Sequence[int], reference: Sequence[int]) -> None:
+        self.memory = memory
+        self._writers: dict[int, Writer] = {}
+        self._added: dict[int, list[tuple[int, Writer]]] = {}
+        self._values: dict[int, list[int]] = {}
+        roots = {a.root for a in memory.all}
+        for root in roots:
+            self._learn(root, first_of(root), (-1, "version"))
+        for a in memory.all:
+            if not a.mode & (WRITE | XOR):
+                continue
+            self._learn(a.root, mark_of(a.op), (a.row, "torn"))
+            state = "version" if stamps[a.index] == reference[a.index] else "derived"
+            if a.mode & XOR:
+                self._added.setdefault(a.root, []).append((stamps[a.index], (a.row, state)))
+            else:
+                self._learn(a.root, stamps[a.index], (a.row, state))
+
+    def _learn(self, root: int, value: int, writer: Writer) -> None:
+        if value not in self._writers:
+            self._writers[value] = writer
+        self._values.setdefault(root, []).append(value)
+
+    def parts(self, root: int, at: int, content: Bytes, other: Bytes) -> Iterator[Seen]:
+        """Yield who wrote those bytes of `content`, at real address `at`, that differ from `other`."""
+        layout = self._layout(root)
+        writers = self._bytes(root, at, content)
+        differs = (content != other).tolist()
+        # A value may have single bytes in common with the other: words count as a whole.
+        words = {(at + i) // 8 for i, d in enumerate(differs) if d}
+        marked = [(w if (at + i) // 8 in words else None) for i, w in enumerate(writers)]
+        begin = 0
+        for writer, run in groupby(marked):
+            end = begin + len(list(run))
+            if writer is not None:
+                low, high = layout.recorded(root, at + begin, at + end)
+                yield Seen(low, high, *writer)
+            begin = end
+
+    def _layout(self, root: int) -> Layout:
+        return self.memory.host if self.memory.host.place(root) >= 0 else self.memory.device
+
+    def _bytes(self, root: int, at: int, content: Bytes) -> list[Writer]:
+        """Return the writer of each byte."""
+        found: list[Writer] = []
+        i, count = 0, len(content)
+        while i < count:
+            length = min(8 - (at + i) % 8, count - i)
+            piece = content[i : i + length]
+            whole = self._word(root, int.from_bytes(piece.tobytes(), "little")) if length == 8 else None
+            found += [whole] * length if whole else self._pieces(root, at + i, piece)
+            i += length
+        return found
+
+    def _word(self, root: int, value: int) -> Writer | None:
+        """Return who wrote a word; of several that added to it, the last in row order."""
+        known = self._writers.get(value)
+        added = self._added.get(root, ())
+        if known is not None or not added or len(added) > MAX_ADDED:
+            return known
+        for chosen in range(1, 1 << len(added)):
+            some = [s for i, s in enumerate(added) if chosen >> i & 1]
+            base = self._writers.get(reduce(xor, (stamp for stamp, _ in some), value))
+            if base is not None:
+                states = {base[1], *(writer[1] for _, writer in some)}
+                state = next(s for s in ("torn", "derived", "version") if s in states)
+                return max(writer[0] for _, writer in some), state
+        return None
+
+    def _pieces(self, root: int, at: int, piece: Bytes) -> list[Writer]:
+        """Name the writers of a part of a word: each time the value that agrees with most of what is left."""
+        found: list[Writer] = []
+        rest = piece
+        while len(rest):
+            best, length = UNKNOWN, 0
+            for value in self._values.get(root, ()):
+                agree = _common(rest, pattern(value, at, len(rest)))
+                if agree > length:
+                    best, length = self._writers[value], agree
+            # One byte in the middle of nothing is as likely chance.
+            if length < min(2, len(piece)):
+                best, length = UNKNOWN, max(length, 1)
+            found += [best] * length
+            at += length
+            rest = rest[length:]
+        return found
+
+
+def _common(a: Bytes, b: Bytes) -> int:
+    differ = np.flatnonzero(a != b)
+    return int(differ[0]) if len(differ) else len(a)
+
+
+def joined(parts: Iterator[Seen]) -> tuple[Seen, ...]:
+    """Join neighbours of one writer; keep the first `MAX_PARTS`."""
+    found: list[Seen] = []
+    for p in parts:
+        if found and (found[-1].end, found[-1].writer, found[-1].state) == (p.begin, p.writer, p.state):
+            found[-1] = Seen(found[-1].begin, p.end, p.writer, p.state)
+        elif len(found) == MAX_PARTS:
+            break
+        else:
+            found.append(p)
+    return tuple(found)
+
+
+def content_of(memory: Memory, a: Access, kept: dict[int, bytes]) -> Bytes | None:
+    """Return the bytes that an access read, if they were kept."""
+    got = kept.get(a.index)
+    return None if got is None or len(got) != a.bytes else np.frombuffer(got, np.uint8)
