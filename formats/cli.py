@@ -41,7 +41,7 @@ COMMANDS: dict[str, Entry] = {
         "tapedelay.replayer.check.command", "check", "Name the races and lifetime faults of a tape."
     ),
     "info": Entry("tapedelay.formats.commands.info", "info", "Show, dump or validate a tape."),
-    "export": Entry("tapedelay.formats.commands.export", "export", "Write a tape in another form."),
+    "export": Entry("tapedelay.replayer.export.command", "export", "Write a tape in another form."),
     "pack": Entry("tapedelay.formats.commands.pack", "pack", "Put a tape into one file."),
 }
 

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from .errors import InfrastructureError, MissingInput, UsageError
 
-__all__ = ["cannot_read", "cannot_write", "check_output", "hidden_sibling", "write_text"]
+__all__ = ["binary_output", "cannot_read", "cannot_write", "check_output", "hidden_sibling", "write_text"]
 
 
 def cannot_read(path: str | Path, error: OSError | ValueError, expected: str) -> MissingInput:
@@ -107,6 +109,29 @@ def write_text(out: Path, text: str) -> None:
             return
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, out)
+    except OSError as e:
+        raise cannot_write(out, e) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def binary_output(out: Path) -> Iterator[IO[bytes]]:
+    """Open a file to be written piece by piece; it appears under its name when all of it is there.
+
+    Raises
+    ------
+    InfrastructureError
+        The disk does not take it.
+    """
+    temporary = hidden_sibling(out)
+    special = out.exists() and not out.is_file()  # a pipe
+    try:
+        with (out if special else temporary).open("wb") as file:
+            yield file
+        if not special:
+            os.replace(temporary, out)
     except OSError as e:
         raise cannot_write(out, e) from None
     finally:

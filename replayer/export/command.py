@@ -1,0 +1,253 @@
+"""``tapedelay export``: a tape in another form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...formats.commands.common import (
+    FILE,
+    force_option,
+    json_option,
+    print_json,
+    printable,
+    quoted,
+    say_next,
+)
+from ...formats.errors import UsageError
+
+if TYPE_CHECKING:
+    from ...formats.tape import Tape
+    from ..check import Report
+
+__all__ = ["FORMATS", "export"]
+
+FORMATS = ("litmus", "perfetto", "html")
+
+_LARGE = 50_000
+"""Ops from which on a terminal sees progress."""
+_MARKS_MAX = 100
+"""Kinds of findings that a trace shows."""
+
+
+@click.command()
+@click.argument("tape", type=FILE)
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
+@click.option("-o", "--output", type=FILE, help="Write to a file instead of the screen.")
+@click.option(
+    "--ops",
+    metavar="FIRST:LAST",
+    help="Only these op ids, LAST not included. `40:` is from 40 on, `:40` all before 40.",
+)
+@click.option(
+    "--finding",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Which finding, counted as `check` prints them (html: default 1; perfetto: default all).",
+)
+@force_option
+@json_option
+def export(
+    tape: Path,
+    form: str,
+    output: Path | None,
+    ops: str | None,
+    finding: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write TAPE in another form.
+
+    \b
+    litmus    a small text that people can read and edit
+    perfetto  a timeline for https://ui.perfetto.dev; needs the package perfetto
+    html      one page about a finding of `check`, for any browser
+    """
+    from ...formats.disk import check_output
+    from ...formats.load import load_tape
+
+    asked = Asked(tape, form, output, finding, as_json)
+    part = _slice(ops)
+    _usable(asked)
+    if output is not None:
+        check_output(output, tape=tape, force=force)
+    loaded = load_tape(tape)
+    if part is not None:
+        loaded = _window(loaded, *part)
+    {"litmus": _litmus, "perfetto": _perfetto, "html": _html}[form](loaded, asked)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, once it is known to make sense."""
+
+    tape: Path
+    form: str
+    output: Path | None
+    finding: int | None
+    as_json: bool
+
+
+def _usable(asked: Asked) -> None:
+    if asked.finding is not None and asked.form == "litmus":
+        raise UsageError(
+            "--finding with --format litmus",
+            expected="it belongs to html and perfetto",
+            next_step="cut out ops with --ops FIRST:LAST instead",
+        )
+    if asked.form == "perfetto":
+        if asked.output is None:
+            raise UsageError(
+                "--format perfetto without a file",
+                expected="a place for it: the format is binary",
+                next_step="say -o trace.pftrace",
+            )
+        from ...formats.exporters.perfetto.packets import require_perfetto
+
+        require_perfetto()
+
+
+def _slice(text: str | None) -> tuple[int, int] | None:
+    """Return the range of op ids of ``--ops``; either side may be left out."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    digits = all(
+        not part or (part.isdecimal() and part.isascii() and len(part) <= 18) for part in (first, last)
+    )
+    if not colon or not digits or not (first or last):
+        raise UsageError(
+            f"--ops {text}",
+            expected="FIRST:LAST, FIRST: or :LAST, op ids, LAST not included",
+            next_step="say --ops 100:200",
+        )
+    begin, end = int(first or 0), int(last or 1 << 62)
+    if begin >= end:
+        raise UsageError(
+            f"--ops {text} holds no op: LAST is not included",
+            expected="FIRST:LAST with FIRST below LAST",
+            next_step=f"say --ops {min(begin, end)}:{max(begin, end) + 1}",
+        )
+    return begin, end
+
+
+def _window(tape: Tape, begin: int, end: int) -> Tape:
+    from ...formats.window import window
+
+    part = window(tape, begin, end)
+    if not part.table("ops").num_rows:
+        ids = tape.table("ops").column("op")
+        has = f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "it has no ops"
+        raise UsageError(
+            f"no op in {begin}:{end if end < 1 << 62 else ''}",
+            expected=has,
+            where=tape.where,
+            next_step="choose another range; tapedelay info --dump shows the ops",
+        )
+    return part
+
+
+@contextmanager
+def _progress(tape: Tape, what: str) -> Iterator[Callable[[int, int], None] | None]:
+    if not sys.stderr.isatty() or tape.table("ops").num_rows < _LARGE:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{what} {printable(tape.name)}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _report(tape: Tape) -> Report:
+    from ..check import check_tape
+
+    with _progress(tape, "checking") as progress:
+        return check_tape(tape, progress=progress)
+
+
+def _text(text: str, rows: int, asked: Asked, following: str, **more: Any) -> None:
+    """Hand out what is text: to the screen, into a file, or inside of JSON."""
+    from ...formats.disk import write_text
+
+    if asked.output is not None:
+        write_text(asked.output, text)
+    if asked.as_json:
+        where = {"file": str(asked.output)} if asked.output is not None else {"text": text}
+        print_json({"format": asked.form, "ops": rows, **more, **where})
+    elif asked.output is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(printable(f"{asked.output}: {rows} ops"))
+        say_next(following)
+
+
+def _litmus(tape: Tape, asked: Asked) -> None:
+    from ...formats.litmus import print_litmus
+
+    following = f"tapedelay check {quoted(asked.output or '')}"
+    _text(print_litmus(tape), tape.table("ops").num_rows, asked, following)
+
+
+def _perfetto(tape: Tape, asked: Asked) -> None:
+    from ...formats.disk import binary_output
+    from ...formats.exporters.perfetto import write_perfetto
+    from ..check.findings import plural
+    from .marks import marks_of
+
+    assert asked.output is not None
+    groups = [g for g in _report(tape).groups if not g.example.accepted]
+    if asked.finding is not None:
+        groups = [_choose(groups, asked.finding, tape)]
+    marks = marks_of(tape, groups[:_MARKS_MAX])
+    with binary_output(asked.output) as file, _progress(tape, "exporting") as progress:
+        written = write_perfetto(tape, file, marks=marks, progress=progress)
+    if asked.as_json:
+        print_json({"format": asked.form, **written.as_dict(), "file": str(asked.output)})
+        return
+    parts = [f"{written.ops:,} ops", f"{written.flows:,} flows", f"{written.counters} counters"]
+    shown = plural(len(marks), "finding")
+    parts.append(f"{shown} of {len(groups)}" if len(marks) < len(groups) else shown)
+    click.echo(printable(f"{asked.output}: {', '.join(parts)}"))
+    if written.backward:
+        click.echo(f"  {written.backward:,} edges point backwards in the recorded times: they are not shown")
+    if not written.recorded:
+        click.echo("  the tape has no times: each op starts as soon as the edges allow")
+    say_next(f"open https://ui.perfetto.dev and drop {quoted(asked.output)} on it")
+
+
+def _html(tape: Tape, asked: Asked) -> None:
+    from ...formats.exporters.page import finding_page
+    from .marks import marks_of
+
+    report = _report(tape)
+    number = asked.finding or 1
+    group = _choose(report.groups, number, tape)
+    (mark,) = marks_of(tape, [group])
+    page = finding_page(
+        tape,
+        mark,
+        conditions=[c.detail for c in report.conditions],
+        commands=[f"tapedelay check {quoted(asked.tape.name)}"],
+    )
+    following = f"open {quoted(asked.output or '')} in a browser"
+    _text(page, tape.table("ops").num_rows, asked, following, finding=number, title=mark.title)
+
+
+def _choose(groups: list[Any], number: int, tape: Tape) -> Any:
+    if number <= len(groups):
+        return groups[number - 1]
+    count = len(groups)
+    raise UsageError(
+        f"finding {number}" if count else "no finding",
+        expected=f"a number from 1 to {count}" if count else "a tape in which `check` finds something",
+        where=tape.where,
+        next_step="tapedelay check names them; --format perfetto shows a tape without any",
+    )
