@@ -129,7 +129,7 @@ def _chosen(ops: Columns, queue: Ints, mark: Mark, graph: Graph) -> list[int]:
     """Return the rows to be shown; the least telling ones are left out first."""
     chosen: dict[int, None] = dict.fromkeys(mark.rows)
     for row in mark.rows[:MAX_SHOWN]:
-        before = [s for s, why in graph.before(row) if why != "program"]
+        before = [s for s, why in graph.before(row) if why != "program" or queue[s] != queue[row]]
         after = [t for t, why in graph.after(row) if why not in ("program", "issue")]
         chosen.update(dict.fromkeys(_nearest(before, row) + _nearest(after, row)))
     for distance in range(1, _NEAR + 1):
