@@ -40,6 +40,11 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry(
         "tapedelay.replayer.check.command", "check", "Name the races and lifetime faults of a tape."
     ),
+    "replay": Entry(
+        "tapedelay.replayer.replay.command",
+        "replay_command",
+        "Run a tape again, with delays; judge every read.",
+    ),
     "info": Entry("tapedelay.formats.commands.info", "info", "Show, dump or validate a tape."),
     "export": Entry("tapedelay.replayer.export.command", "export", "Write a tape in another form."),
     "pack": Entry("tapedelay.formats.commands.pack", "pack", "Put a tape into one file."),

@@ -138,7 +138,12 @@ class Anchors:
         self.op_ids = self._ops.ints("op")
         self._masks: dict[tuple[str, Glob | str], Bools] = {}
         self._matching: dict[Pattern, _Rows] = {}
-        self._place: tuple[_Rows, _Rows, _Rows] | None = None
+        self._place: tuple[_Rows, _Rows] | None = None
+
+    @property
+    def queue(self) -> _Rows:
+        """Queue of each row."""
+        return self._ops.ints("queue")
 
     def named(self, row: int) -> tuple[str, str]:
         """Return kind and name of a row as a pattern says them; the name is empty where it has none."""
@@ -182,15 +187,14 @@ class Anchors:
     def _further(self, rows: _Rows, count: int) -> _Rows:
         """Return the rows so many places further on the same queues; none where a queue ends before."""
         if self._place is None:
-            queue = self._ops.ints("queue")
-            order = np.argsort(queue, kind="stable").astype(np.int64)
+            order = np.argsort(self.queue, kind="stable").astype(np.int64)
             place = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
-            self._place = order, place, queue
-        order, place, queue = self._place
+            self._place = order, place
+        order, place = self._place
         at = place[rows] + count
         rows, at = rows[at < len(order)], at[at < len(order)]
-        same = queue[order[at]] == queue[rows]
+        same = self.queue[order[at]] == self.queue[rows]
         return np.sort(order[at[same]])
 
     def _mask(self, what: str, wanted: Glob | str) -> Bools:

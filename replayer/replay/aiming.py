@@ -1,0 +1,171 @@
+"""The one delay that turns two ops around or lets them overlap, from the times of a virtual run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...formats.delays import BEFORE_START, Anchors, Glob, Line, Pattern, Plan, print_anchor
+from ...formats.delays.plan import MAX_NS
+from ..check.findings import Finding, OpView
+from ..outcome import Outcome
+
+__all__ = ["Aim", "aims", "flipped", "lasting_anchor", "plan_for"]
+
+_ENDS = ("free", "destroy")
+_NEAR = 8
+_MAX_NTH = 1_000
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One try.
+
+    Attributes
+    ----------
+    row : int
+        Row that is delayed.
+    ns : int
+        By how much.
+    how : str
+        ``flip`` or ``overlap``.
+    """
+
+    row: int
+    ns: int
+    how: str
+
+
+def aims(
+    finding: Finding, rows: tuple[int, ...], outcome: Outcome, *, scale: float = 1.0, margins: tuple[int, ...]
+) -> Iterator[Aim]:
+    """Yield what to try for a finding, the most promising first.
+
+    Parameters
+    ----------
+    finding : Finding
+        A race or lifetime fault; a deadlock needs no delay.
+    rows : tuple of int
+        Its rows.
+    outcome : Outcome
+        Times of a virtual run without delays.
+    scale : float
+        Factor on times where the delay is to work.
+    margins : tuple of int
+        What is added for certainty, in ns; each gives a try.
+    """
+    if finding.kind == "deadlock":
+        return
+    late, after = _roles(finding, rows)
+    start = {r: int(outcome.start_ns[r]) for r in rows}
+    end = {r: int(outcome.end_ns[r]) for r in rows}
+    if min(start.values()) < 0 or min(end.values()) < 0:
+        return
+    for margin in margins:
+        yield from _flip(late, after, start, end, scale, margin)
+    yield from _overlap(late, after, start, end, scale)
+
+
+def _roles(finding: Finding, rows: tuple[int, ...]) -> tuple[int, int]:
+    """Return which op has to come late, and after which one."""
+    first, second = rows
+    kinds = [o.kind for o in finding.ops]
+    if finding.fault == "use-before-alloc":
+        return (first, second) if kinds[0] == "alloc" else (second, first)
+    if finding.kind == "lifetime" and kinds[0] in _ENDS and kinds[1] not in _ENDS:
+        return second, first
+    return first, second
+
+
+def _flip(
+    late: int, after: int, start: dict[int, int], end: dict[int, int], scale: float, margin: int
+) -> Iterator[Aim]:
+    missing = round((end[after] - start[late]) * scale) + margin
+    if missing > 0:
+        yield from _aim(late, _rounded(missing), "flip")
+
+
+def _overlap(
+    late: int, after: int, start: dict[int, int], end: dict[int, int], scale: float
+) -> Iterator[Aim]:
+    for moved, still in ((late, after), (after, late)):
+        middle = (start[still] + end[still]) // 2
+        if end[still] > start[still] and middle > start[moved]:
+            yield from _aim(moved, round((middle - start[moved]) * scale), "overlap")
+
+
+def _aim(row: int, ns: int, how: str) -> Iterator[Aim]:
+    if 0 < ns <= MAX_NS:
+        yield Aim(row, ns, how)
+
+
+def _rounded(ns: int) -> int:
+    """Return a time rounded up to two digits, of microseconds at least."""
+    scale = 1_000
+    while ns > 100 * scale:
+        scale *= 10
+    return -(-ns // scale) * scale
+
+
+def lasting_anchor(anchors: Anchors, row: int, view: OpView, queue: _Ints) -> int | Pattern:
+    """Return an anchor that means exactly one op in the tape and finds it again in another run, else its id.
+
+    Parameters
+    ----------
+    anchors : Anchors
+        Of the whole tape.
+    row : int
+        Row of the whole tape.
+    view : OpView
+        The op.
+    queue : numpy.ndarray of int64, shape (rows,)
+        Queue of each row.
+    """
+    for further in range(_NEAR + 1):
+        near = _before(row, queue, further)
+        if near < 0:
+            break
+        kind, name = anchors.named(near)
+        if not name:
+            continue
+        pattern = _one(anchors, near, Pattern(1, kind, Glob.exactly(name), on=Glob.exactly(view.queue)))
+        if pattern is not None:
+            found = Pattern(pattern.which, kind, pattern.name, on=pattern.on, further=further)
+            if anchors.rows(found).tolist() == [row]:
+                return found
+    plain = _one(anchors, row, Pattern(1, view.kind, on=Glob.exactly(view.queue)))
+    return int(anchors.op_ids[row]) if plain is None else plain
+
+
+def _one(anchors: Anchors, row: int, pattern: Pattern) -> Pattern | None:
+    nth = anchors.nth(pattern, row)
+    if not 1 <= nth <= _MAX_NTH:
+        return None
+    return Pattern(nth, pattern.kind, pattern.name, on=pattern.on)
+
+
+def _before(row: int, queue: _Ints, count: int) -> int:
+    """Return the row so many places before on the same queue; -1 where there is none near."""
+    mine = int(queue[row])
+    while count and row > 0:
+        row -= 1
+        count -= int(queue[row]) == mine
+    return row if not count else -1
+
+
+def flipped(finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:
+    """Whether the two ops of a finding came the wrong way around in a run, or at once."""
+    late, after = _roles(finding, rows)
+    start, end = int(outcome.start_ns[late]), int(outcome.end_ns[after])
+    return start >= 0 and end >= 0 and int(outcome.end_ns[late]) > int(outcome.start_ns[after])
+
+
+def plan_for(aim: Aim, anchor: int | Pattern, finding: Finding, op: int) -> Plan:
+    """Return the plan of an aim, with comments that say what it is for."""
+    what = f"{finding.fault} on {finding.buffer}: {finding.text}"
+    note = "" if isinstance(anchor, int) else f"op {op}"
+    return Plan((Line(anchor, aim.ns, BEFORE_START, note=note),), (what,), print_anchor(anchor))

@@ -1,0 +1,357 @@
+"""``tapedelay replay``: run a tape again, with delays; search for the delay that shows a finding."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from ...formats.commands.common import (
+    FILE,
+    force_option,
+    json_option,
+    print_json,
+    printable,
+    quoted,
+    say,
+    say_next,
+)
+from ...formats.delays import Plan, exact_plan, plan_of, print_plan
+from ...formats.disk import cannot_write, check_output, write_text
+from ...formats.errors import UsageError
+from ...formats.load import load_tape
+from ...formats.tape import Tape
+from ...formats.write import write_tape
+from ..backends.protocol import Options
+from ..check import Baseline, read_baseline
+from ..check.findings import plural
+from .api import Progress, replay
+from .preparing import Range, plan_from
+from .render import render_replay, render_search
+from .result_tape import result_tape
+from .results import Replay
+from .search import Attempt, Search, search
+
+__all__ = ["replay_command"]
+
+_ENDS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})")
+_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@click.command("replay")
+@click.argument("tape", type=FILE)
+@click.option("--backend", default="virtual", metavar="NAME", help="virtual (default), threads, opencl, ...")
+@click.option(
+    "--delays",
+    multiple=True,
+    metavar="FILE|EXPR",
+    help="A plan file, or a delay: 'first copy of X on TAPE0 +3ms', 'seed=7 max=200us'. Repeatable.",
+)
+@click.option("--pin", is_flag=True, help="Enforce the order that the delays give in virtual time.")
+@click.option("--ops", metavar="FIRST:LAST", help="Only these op ids, LAST not included.")
+@click.option("--steps", metavar="FIRST:LAST", help="Only these steps, LAST not included.")
+@click.option("--repeat", type=int, default=1, metavar="N", help="Run N times; seeds count up.")
+@click.option("--search", "searching", is_flag=True, help="Find the delay that shows each finding of check.")
+@click.option("--all", "every", is_flag=True, help="With --search: every pair, not one of each kind.")
+@click.option("--write-plans", type=FILE, metavar="DIR", help="With --search: write each plan into DIR.")
+@click.option("--write-plan", type=FILE, metavar="FILE", help="Write the delays of the run, by op id.")
+@click.option("--out", type=FILE, metavar="TAPE", help="Write the run as a tape, with its own times.")
+@click.option(
+    "--time-scale", type=float, default=1.0, metavar="X", help="Factor on recorded times (threads, opencl)."
+)
+@click.option("--variant", type=click.Choice(["buggy", "fixed"]), help="Which variant of a litmus file.")
+@click.option("--baseline", type=FILE, metavar="FILE", help="Accepted findings: they do not count.")
+@force_option
+@json_option
+def replay_command(
+    tape: Path,
+    backend: str,
+    delays: tuple[str, ...],
+    pin: bool,
+    ops: str | None,
+    steps: str | None,
+    repeat: int,
+    searching: bool,
+    every: bool,
+    write_plans: Path | None,
+    write_plan: Path | None,
+    out: Path | None,
+    time_scale: float,
+    variant: str | None,
+    baseline: Path | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Run TAPE again and compare what every read saw with the reference order.
+
+    Delays shift ops; a plan file or an expression says which (formats/DELAYS.md). With --search, check's
+    findings are shown one by one, each by the one delay that turns its two ops around.
+
+    \b
+    Exit codes: 0 clean, 1 found, 2 usage (no delay matched any op), 3 bad input,
+    4 cannot judge (only unknowns, or not enough was recorded), 5 the backend failed.
+    """
+    asked = Asked(tape, backend, delays, pin, ops, steps, repeat, variant, baseline, time_scale)
+    if searching:
+        _refuse("--search", {"--delays": delays, "--pin": pin, "--repeat": repeat != 1, "--out": out})
+    else:
+        _refuse("a replay without --search", {"--all": every, "--write-plans": write_plans})
+    if not 0 <= time_scale <= 1e6:
+        raise UsageError(f"--time-scale {time_scale}", expected="a number from 0 to 1,000,000")
+    for file in (write_plan, out):
+        if file is not None:
+            check_output(file, tape=tape, force=force) if file is write_plan else _check_tape(
+                file, tape, force
+            )
+    accepted = read_baseline(baseline) if baseline is not None else None
+    plan = plan_from([plan_of(d) for d in delays]) if delays else Plan()
+    loaded = _load(tape, variant)
+    options = Options(time_scale=time_scale)
+    if searching:
+        return _search(asked, loaded, options, accepted, every, write_plans, write_plan, force, as_json)
+    with _progress(loaded.name, repeat) as progress:
+        result = replay(
+            loaded,
+            backend=backend,
+            delays=plan,
+            pin=pin,
+            ops=_range("--ops", ops),
+            steps=_range("--steps", steps),
+            repeat=repeat,
+            baseline=accepted,
+            options=options,
+            progress=progress,
+        )
+    if write_plan is not None:
+        write_text(write_plan, print_plan(_written_out(result)))
+    if out is not None:
+        write_tape(result_tape(result.source, result.outcome, note=_note(result)), out)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        for line in render_replay(result):
+            click.echo(printable(line))
+        for m in result.matched:
+            if not m.count:
+                say(printable(f"warning: {_line_name(result.plan, m.line)} matched no op: {m.text}"))
+        say_next(_next(asked, result, out))
+    return result.exit_code
+
+
+def _search(
+    asked: Asked,
+    tape: Tape,
+    options: Options,
+    baseline: Baseline | None,
+    every: bool,
+    folder: Path | None,
+    file: Path | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    with _progress(tape.name, 2) as progress:
+        result = search(
+            tape,
+            backend=asked.backend,
+            ops=_range("--ops", asked.ops),
+            steps=_range("--steps", asked.steps),
+            every=every,
+            baseline=baseline,
+            options=options,
+            progress=progress,
+        )
+    found = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
+    written = _write_plans(folder, found, force) if folder is not None else []
+    if file is not None and found:
+        assert found[0].plan is not None
+        write_text(file, print_plan(found[0].plan))
+    if as_json:
+        print_json({**result.as_dict(), "plans": [str(p) for p in written]})
+    else:
+        for line in render_search(result):
+            click.echo(printable(line))
+        if folder is not None:
+            say(f"{plural(len(written), 'plan')} in {quoted(folder)}")
+        say_next(_next_of_search(asked, result, written))
+    return result.exit_code
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, as far as the next one depends on it."""
+
+    tape: Path
+    backend: str = "virtual"
+    delays: tuple[str, ...] = ()
+    pin: bool = False
+    ops: str | None = None
+    steps: str | None = None
+    repeat: int = 1
+    variant: str | None = None
+    baseline: Path | None = None
+    time_scale: float = 1.0
+
+    def command(self, *more: str) -> str:
+        """Return the command line that does the same, with more options."""
+        words = ["tapedelay replay", quoted(self.tape)]
+        for name, value in (
+            ("--variant", self.variant),
+            ("--ops", self.ops),
+            ("--steps", self.steps),
+            ("--baseline", self.baseline),
+        ):
+            if value is not None:
+                words += [name, quoted(value)]
+        return " ".join([*words, *more])
+
+
+def _refuse(what: str, others: dict[str, object]) -> None:
+    for name, given in others.items():
+        if given:
+            raise UsageError(f"{what} and {name}", expected="one of them", next_step="run it twice")
+
+
+def _check_tape(out: Path, tape: Path, force: bool) -> None:
+    """Refuse to replace anything but a tape, and that only with ``--force``."""
+    if not out.is_dir():
+        check_output(out, tape=tape, force=force)
+    elif not force:
+        raise UsageError(
+            "a directory is there",
+            expected="a new name",
+            where=str(out),
+            next_step="choose another name, or replace a tape with --force",
+        )
+    elif out.resolve() == tape.resolve() or tape.resolve() in out.resolve().parents:
+        raise UsageError(
+            "that is the tape itself",
+            expected="another place",
+            where=str(out),
+            next_step="choose another name",
+        )
+
+
+def _load(path: Path, variant: str | None) -> Tape:
+    if variant is None or path.suffix.startswith(".litmus"):
+        if variant is None:
+            return load_tape(path)
+        from ...formats.litmus import split_variant
+
+        return load_tape(f"{split_variant(path)[0]}:{variant}")
+    raise UsageError(
+        f"--variant {variant} with {path.name}",
+        expected="a .litmus file: only those have variants",
+        next_step="leave the option out",
+    )
+
+
+def _range(option: str, text: str | None) -> Range | None:
+    """Return the two ends of a range; either may be left out."""
+    if text is None:
+        return None
+    m = _ENDS.fullmatch(text)
+    if m is None or not (m[1] or m[2]):
+        raise UsageError(
+            f"{option} {text}",
+            expected="FIRST:LAST, FIRST: or :LAST, LAST not included",
+            next_step=f"say {option} 100:200",
+        )
+    begin, end = int(m[1]) if m[1] else None, int(m[2]) if m[2] else None
+    if end is not None and (begin or 0) >= end:
+        raise UsageError(
+            f"{option} {text} holds nothing: LAST is not included",
+            expected="FIRST:LAST with FIRST below LAST",
+            next_step=f"say {option} {end}:{(begin or 0) + 1}",
+        )
+    return begin, end
+
+
+class _Bar(AbstractContextManager[Progress]):
+    """A progress bar on stderr."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(console=Console(stderr=True), transient=True)
+        self._name = name
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        task = self._bar.add_task(f"replaying {printable(self._name)}", total=None)
+        return lambda done, total: self._bar.update(task, completed=done, total=total)
+
+    def __exit__(self, *details: object) -> None:
+        self._bar.stop()
+
+
+def _progress(name: str, runs: int) -> AbstractContextManager[Progress | None]:
+    return _Bar(name) if runs > 1 and sys.stderr.isatty() else nullcontext()
+
+
+def _written_out(result: Replay) -> Plan:
+    """Return the delays of the run as an exact plan."""
+    notes = tuple(m.text for m in result.matched[:20])
+    return exact_plan(result.delays, result.op_ids, (f"on {result.tape}:", *notes))
+
+
+def _note(result: Replay) -> str:
+    count = len(result.plan.lines)
+    how = f"{plural(count, 'delay')}" if count else "no delays"
+    return f"replayed on {result.backend} with {how}{', pinned' * result.pinned}"
+
+
+def _line_name(plan: Plan, line: int) -> str:
+    return f"{plan.name}:{line}"
+
+
+def _write_plans(folder: Path, attempts: list[Attempt], force: bool) -> list[Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise cannot_write(folder, e) from None
+    files = []
+    for at, attempt in enumerate(attempts, 1):
+        what = _PLAIN.sub("-", f"{attempt.finding.fault}-{attempt.finding.buffer}").strip("-")[:60]
+        path = folder / f"{at:03}-{what}.delays"
+        check_output(path, force=force)
+        assert attempt.plan is not None
+        write_text(path, print_plan(attempt.plan))
+        files.append(path)
+    return files
+
+
+def _next(asked: Asked, result: Replay, out: Path | None) -> str:
+    """Return the next useful command, ready to be pasted."""
+    if out is not None:
+        return f"tapedelay check {quoted(out)}"
+    expressions = result.expressions
+    seeds = any(n.seed is not None for n in result.plan.lines)
+    given = expressions if seeds and len(expressions) <= 20 else list(asked.delays)
+    delays = [f"--delays {quoted(d)}" for d in given]
+    if result.verdict in ("confirmed", "wrong", "unknown"):
+        if result.backend == "virtual" and result.verdict != "unknown":
+            return asked.command(*delays, "--backend threads --pin")
+        return asked.command(*delays)
+    if result.verdict == "deadlock":
+        return f"tapedelay check {quoted(asked.tape)}"
+    if result.verdict == "cannot judge":
+        return f"tapedelay info {quoted(asked.tape)}"
+    if any(not g.example.accepted for g in result.report.groups):
+        return asked.command("--search")
+    return replace(asked, baseline=None).command("--delays 'seed=1 max=200us' --repeat 1000")
+
+
+def _next_of_search(asked: Asked, result: Search, written: list[Path]) -> str:
+    shown = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
+    if written:
+        return asked.command(f"--delays {quoted(written[0])}")
+    if shown:
+        return asked.command(f"--delays {quoted(shown[0].expression)}")
+    if result.of("confirmed"):
+        return asked.command()
+    return f"tapedelay check {quoted(asked.tape)}"

@@ -1,0 +1,169 @@
+"""From what the caller gives to what runs: tape, window, program, backend, delays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...formats.delays import Anchors, Delays, LineMatch, Matched, Plan, match_plan, plan_of
+from ...formats.errors import UsageError
+from ...formats.load import load_tape
+from ...formats.tape import Tape
+from ...formats.window import window
+from ..backends.protocol import Backend
+from ..check import Baseline, Report, check_tape
+from ..outcome import Outcome
+from ..program import Program, window_of_steps
+from .names import Names
+from .showing import Showing
+
+__all__ = ["Case", "backend_of", "cut", "plan_from"]
+
+Range = tuple[int | None, int | None]
+
+
+class Case:
+    """One tape, or a window of it, ready to run.
+
+    Parameters
+    ----------
+    whole : Tape
+        The tape; anchors are looked up in it.
+    tape : Tape
+        What runs.
+    baseline : Baseline or None
+        Accepted findings.
+    """
+
+    def __init__(self, whole: Tape, tape: Tape, baseline: Baseline | None = None) -> None:
+        self.whole = whole
+        self.tape = tape
+        self.names = Names(tape)
+        self.program = Program.from_tape(tape)
+        self.op_ids = np.asarray(self.program.op_ids, np.int64)
+        self.report: Report = check_tape(tape, baseline)
+        self.showing = Showing(self.report, self.names, self.op_ids)
+        self.anchors = Anchors(whole)
+
+    def match(self, plan: Plan) -> tuple[Delays, tuple[LineMatch, ...]]:
+        """Return the delays of a plan by row of what runs; what a line matched outside does not count.
+
+        Raises
+        ------
+        UsageError
+            The plan has lines, and none of them matches anything.
+        PlanError
+            The delays add up to too much.
+        """
+        matched = match_plan(plan, self.anchors)
+        if self.tape is not self.whole:
+            matched = self._inside(plan, matched)
+        if matched.lines and not any(m.count for m in matched.lines):
+            first = matched.lines[0]
+            where = f"{plan.name}:{first.line}" if plan.name != "--delays" else plan.name
+            raise UsageError(
+                f"no op matches: {first.text}"
+                + (" (and no other line does)" if len(matched.lines) > 1 else ""),
+                expected="a delay of an op of this tape"
+                + (" inside of the window" * (self.tape is not self.whole)),
+                where=where,
+                next_step=f"tapedelay info --dump {self.whole.where}, to see what its ops are called",
+            )
+        return matched.delays, matched.lines
+
+    def counts(self, outcome: Outcome) -> bool:
+        """Whether a run shows anything that no baseline accepts."""
+        if outcome.clean:
+            return False
+        if not any(g.example.accepted for g in self.report.groups):
+            return True
+        shown = [self.showing.of(w) for w in outcome.wrong if not w.derived]
+        if any(not found or not all(f.accepted for f in found) for found in shown):
+            return True
+        return bool(outcome.stuck) and any(
+            f.kind == "deadlock" and not f.accepted for f in self.report.findings
+        )
+
+    def _inside(self, plan: Plan, matched: Matched) -> Matched:
+        whole_ids = self.anchors.op_ids
+        lines = matched.lines
+        if len(plan.lines) <= 1_000:
+            each = [match_plan(Plan((n,)), self.anchors).delays for n in plan.lines]
+            counts = [int(np.isin(whole_ids[d.row], self.op_ids).sum()) for d in each]
+            lines = tuple(replace(m, count=c) for m, c in zip(lines, counts, strict=True))
+        d = matched.delays
+        ids = whole_ids[d.row]
+        keep = np.isin(ids, self.op_ids)
+        rows = np.searchsorted(self.op_ids, ids[keep]).astype(np.int32)
+        return Matched(Delays(rows, d.place[keep], d.ns[keep]), lines)
+
+
+def cut(tape: Tape, ops: Range | None = None, steps: Range | None = None) -> Tape:
+    """Return the window of a tape, by op ids or by steps; the tape itself without either.
+
+    Raises
+    ------
+    UsageError
+        Both are given, nothing is inside, or the tape knows no steps.
+    """
+    if ops is None and steps is None:
+        return tape
+    if ops is not None and steps is not None:
+        raise UsageError("a range of ops and one of steps", expected="one of them", next_step="leave one out")
+    if ops is not None:
+        begin, end = ops[0] or 0, 1 << 62 if ops[1] is None else ops[1]
+        part = window(tape, begin, end)
+        if part.table("ops").num_rows:
+            return part
+        ids = tape.columns("ops", ("op",)).column("op")
+        raise UsageError(
+            f"no op in {_range(ops)}",
+            expected=f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "ops: it has none",
+            where=tape.where,
+            next_step="choose another range; tapedelay info --dump shows the ops",
+        )
+    assert steps is not None
+    return window_of_steps(tape, steps[0] or 0, 1 << 62 if steps[1] is None else steps[1])
+
+
+def _range(ends: Range) -> str:
+    return ":".join("" if e is None else str(e) for e in ends)
+
+
+def tape_of(tape: Tape | str | Path) -> Tape:
+    """Return a tape, or the one of a path."""
+    return tape if isinstance(tape, Tape) else load_tape(tape)
+
+
+def plan_from(delays: Plan | str | Iterable[Plan | str] | None) -> Plan:
+    """Return the plan that a caller means: one, text or file names, several of them, or none."""
+    if delays is None:
+        return Plan()
+    if isinstance(delays, Plan):
+        return delays
+    if isinstance(delays, str):
+        return plan_of(delays)
+    plans = [p if isinstance(p, Plan) else plan_of(p) for p in delays]
+    if len(plans) == 1:
+        return plans[0]
+    whole = Plan(tuple(n for p in plans for n in p.lines), name="--delays")
+    # which line of which file matched nothing cannot be said by one number
+    return replace(whole, lines=tuple(replace(n, number=0) for n in whole.lines))
+
+
+def backend_of(backend: Backend | str) -> Backend:
+    """Return a backend, or the one of a name.
+
+    Raises
+    ------
+    UsageError
+        No backend has that name.
+    """
+    if not isinstance(backend, str):
+        return backend
+    from ..backends.registry import find_backend
+
+    return find_backend(backend)

@@ -1,0 +1,220 @@
+"""Results of `replay` and `search` as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...formats.delays import LineMatch
+from ..check.findings import NO_OPS, Finding, Report, joined, plural
+from .results import Replay
+from .search import Attempt, Search
+from .timeline import Timeline
+from .told import Told, chain_words, time_words
+
+__all__ = ["render_replay", "render_search"]
+
+_WORDS = {
+    "confirmed": "CONFIRMED",
+    "wrong": "WRONG",
+    "deadlock": "DEADLOCK",
+    "unknown": "cannot judge",
+    "cannot judge": "cannot judge",
+    "clean": "clean",
+}
+_MANY = 10
+_OPS = 20
+
+
+def render_replay(result: Replay) -> list[str]:
+    """Return the result of a replay."""
+    outcome = result.outcome
+    ops = plural(len(result.op_ids), "op")
+    lines = [f"{result.tape}: {_WORDS[result.verdict]}: {_count(result)} in {ops}, on {result.backend}"]
+    if any(c.detail == NO_OPS for c in result.report.conditions):
+        lines = [f"{result.tape}: cannot judge: {NO_OPS}"]
+    lines += _delays(result.matched, pinned=result.pinned)
+    if result.runs > 1 or result.interrupted:
+        lines.append("  " + _runs(result))
+    first = result.first
+    if first is not None:
+        lines += ["", *_told(first, "FIRST WRONG READ" + " (accepted by the baseline)" * first.accepted)]
+        if outcome.chain and first is result.told[0]:
+            lines.append(f"  from there to the host: {chain_words(outcome.chain, result.names)}")
+        lines += _shows(first, result)
+    lines += _deadlock(result)
+    lines += ["", *_time(result.time)]
+    lines += _conditions(result.report)
+    lines += [f"  {n}" for n in outcome.notes]
+    return lines
+
+
+def render_search(result: Search) -> list[str]:
+    """Return the result of a search."""
+    tried = [a for a in result.attempts if a.state != "accepted"]
+    shown = result.of("confirmed") + result.of("unknown")
+    word = _WORDS.get(result.verdict, "not shown")
+    kinds = plural(len(tried), "finding")
+    head = f"{len(shown)} of {kinds} shown" if tried else "nothing to search for"
+    lines = [f"{result.tape}: {word}: {head}, {plural(result.runs, 'run')} on {result.backend}"]
+    if result.interrupted:
+        lines.append("  interrupted")
+    for attempt in result.attempts:
+        if attempt.state != "accepted":
+            lines += ["", *_attempt(attempt)]
+    accepted = result.of("accepted")
+    if accepted:
+        lines += ["", "accepted by the baseline, not searched:"]
+        lines += [f"  {_head(a.finding, a.count)}: {a.finding.text}" for a in accepted]
+    return lines + _conditions(result.report)
+
+
+def _attempt(attempt: Attempt) -> Iterator[str]:
+    finding = attempt.finding
+    state = {
+        "confirmed": "CONFIRMED",
+        "unknown": "unknown, shown",
+        "not shown": "not shown",
+        "not tried": "not tried",
+    }[attempt.state]
+    if attempt.reason and attempt.state != "not shown":
+        state += f" ({attempt.reason})"
+    yield f"{_head(finding, attempt.count)}: {state}"
+    yield f"  {finding.text}"
+    if attempt.state == "not shown":
+        yield f"  {attempt.reason} ({plural(attempt.tried, 'run')})"
+    if attempt.replay is None:
+        return
+    yield f"  delay: {attempt.expression}" if attempt.expression else "  no delay is needed"
+    own = _own(attempt)
+    if own is not None:
+        yield from (f"  {line}" for line in _told(own, "")[1:])
+        chain = attempt.replay.outcome.chain
+        if chain and own is attempt.replay.told[0]:
+            yield f"    from there to the host: {chain_words(chain, attempt.replay.names)}"
+
+
+def _own(attempt: Attempt) -> Told | None:
+    """Return the wrong read that shows the finding itself."""
+    if attempt.replay is None or not attempt.replay.told:
+        return None
+    mine = attempt.finding
+    told = attempt.replay.told
+    ops = {o.op for o in mine.ops}
+    reads = [t for t in told if mine in t.findings]
+    return next((t for t in reads if t.op is not None and t.op.op in ops), (reads or [*told])[0])
+
+
+def _head(finding: Finding, count: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    if finding.kind == "deadlock":
+        return f"DEADLOCK  {times}"
+    word = {"lifetime": "LIFETIME FAULT"}.get(finding.verdict, finding.verdict.upper())
+    return f"{word}  {finding.fault} on `{finding.buffer}`  {times}"
+
+
+def _count(result: Replay) -> str:
+    outcome = result.outcome
+    if outcome.stuck:
+        never = f"{plural(len(outcome.stuck), 'op')} never start{'s' * (len(outcome.stuck) == 1)}"
+        return never + (f", {plural(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
+    if not outcome.judged:
+        return "reads were not judged"
+    accepted = sum(t.accepted for t in result.told)
+    more = f", {accepted} accepted" if accepted else ""
+    return f"{plural(outcome.wrong_count, 'wrong read')} of {outcome.reads:,}{more}"
+
+
+def _delays(matched: Sequence[LineMatch], *, pinned: bool) -> list[str]:
+    how = "delay, pinned" if pinned else "delay"
+    lines = [f"  {how}: {m.text}: {plural(m.count, 'op')}" for m in matched[:_MANY]]
+    rest = matched[_MANY:]
+    if rest:
+        lines.append(f"  and {len(rest):,} more lines: {plural(sum(m.count for m in rest), 'op')}")
+    missed = sum(not m.count for m in rest)
+    if missed:
+        lines.append(f"  {plural(missed, 'line')} of them matched nothing")
+    if pinned and not matched:
+        lines.append("  pinned to the order of a run without delays")
+    return lines
+
+
+def _runs(result: Replay) -> str:
+    text = f"{plural(result.runs, 'run')}{', interrupted' * result.interrupted}: "
+    if result.first_found is None:
+        return text + "none shows anything"
+    text += f"{result.found:,} found something"
+    return text + (f", run {result.first_found + 1:,} first" if result.runs > 1 else "")
+
+
+def _told(told: Told, head: str) -> list[str]:
+    w = told.wrong
+    kind = {
+        "stale": "another version",
+        "torn": "torn",
+        "freed": "outside of its life",
+        "destroyed": "destroyed",
+    }
+    lines = [f"{head}  {kind[w.kind]}, at {time_words(w.at_ns)}", f"  {told.text}"]
+    for what, parts, all_parts in (("saw", told.saw, w.saw), ("expected", told.expected, w.expected)):
+        lines += [f"    {what if i == 0 else '':9}{p}" for i, p in enumerate(parts)]
+        if len(all_parts) > len(parts):
+            lines.append(f"    {'':9}and {plural(len(all_parts) - len(parts), 'more part')}")
+    return lines
+
+
+def _shows(first: Told, result: Replay) -> list[str]:
+    lines = [f"  this shows: {f.fault} on `{f.buffer}`: {f.text}" for f in first.findings[:2]]
+    if not first.findings:
+        lines.append("  check lists no pair like this")
+    if first.unknown:
+        lines.append("  unknown: a wait that was not seen may prevent it")
+    elif any(f.verdict == "possible" for f in first.findings):
+        lines.append("  if the ops touch what was inferred or may be written")
+    others = [f for f in result.confirmed if f not in first.findings]
+    if others:
+        kinds = list(dict.fromkeys(f"{f.fault} on `{f.buffer}`" for f in others))
+        shown = joined(kinds[:_MANY]) if len(kinds) <= _MANY else f"{plural(len(kinds), 'kind')}"
+        lines.append(f"  the same run shows {plural(len(others), 'more finding')}: {shown}")
+    return lines
+
+
+def _deadlock(result: Replay) -> list[str]:
+    outcome = result.outcome
+    if not outcome.stuck:
+        return []
+    lines = ["", "NEVER ENDS"]
+    known = [f for f in result.confirmed if f.kind == "deadlock"]
+    lines += [f"  {f.text}" for f in known[:_MANY]]
+    if not known:
+        names = [result.names.phrase(r) for r in outcome.stuck[:_OPS]]
+        lines += [f"  {n}" for n in names]
+    return lines
+
+
+def _time(time: Timeline) -> Iterator[str]:
+    yield f"time: {time_words(time.total_ns)}"
+    width = max([len(q.name) for q in time.queues] or [0])
+    names = {q.queue: q.name for q in time.queues}
+    for q in time.queues[:_OPS]:
+        share = f"{100 * q.busy_ns / time.total_ns:.0f} %" if time.total_ns else "-"
+        yield (
+            f"  {q.name:{width}}  {q.ops:>7,} ops  busy {time_words(q.busy_ns):>8} ({share}),"
+            f" idle {time_words(q.idle_ns)}"
+        )
+    if len(time.queues) > _OPS:
+        yield f"  and {len(time.queues) - _OPS} more queues"
+    path = time.path
+    if not path.rows:
+        return
+    busy = sorted(path.busy_ns.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{names[q]} {time_words(ns)}" for q, ns in busy[:4] if ns]
+    parts.append(f"between ops {time_words(path.gap_ns)}")
+    yield f"  critical path: {len(path.rows):,} ops{', cut' * path.cut}: {', '.join(parts)}"
+
+
+def _conditions(report: Report) -> list[str]:
+    conditions = [c for c in report.conditions if c.detail != NO_OPS]
+    if not conditions:
+        return []
+    lines = ["", "not exact, because:"]
+    return lines + [f"  {c.detail}" + (" (nothing is called clean)" * c.blocks) for c in conditions]

@@ -1,0 +1,147 @@
+"""Which findings of `check` the wrong reads of a run show."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from ..check.findings import Finding, Report
+from ..outcome import AT_END, Outcome, WrongRead
+from .names import Names
+
+__all__ = ["Showing"]
+
+_DIGITS = re.compile(r"\d+")
+_ENDS = ("alloc", "free", "destroy")
+_FREED = ("use-after-free", "free-in-flight", "use-before-alloc", "double-free")
+
+
+class Showing:
+    """Compares wrong reads with the findings of one tape.
+
+    Parameters
+    ----------
+    report : Report
+        Findings.
+    names : Names
+        Of the same tape.
+    op_ids : numpy.ndarray of int64, shape (rows,)
+        Op id of each row.
+    """
+
+    def __init__(self, report: Report, names: Names, op_ids: npt.NDArray[np.int64]) -> None:
+        self._names = names
+        self._op_ids = op_ids
+        self.report = report
+        examples = [g.example for g in report.groups]
+        self._findings = [*report.findings, *(e for e in examples if e not in report.findings[:1])]
+        self._by_row: dict[int, list[int]] = {}
+        self._by_sort: dict[tuple[str, frozenset[str]], list[int]] = {}
+        self._rows: list[tuple[int, ...]] = []
+        for at, finding in enumerate(self._findings):
+            rows = tuple(self.row(o.op) for o in finding.ops)
+            self._rows.append(rows)
+            if finding.kind == "deadlock":
+                continue
+            for row in dict.fromkeys(rows):
+                self._by_row.setdefault(row, []).append(at)
+            sorts = frozenset(_sort(o.kind, o.queue, o.name) for o in finding.ops)
+            self._by_sort.setdefault((finding.buffer, sorts), []).append(at)
+
+    def row(self, op: int) -> int:
+        """Return the row of an op id."""
+        return int(np.searchsorted(self._op_ids, op))
+
+    def rows(self, finding: Finding) -> tuple[int, ...]:
+        """Return the rows of a finding's ops."""
+        return tuple(self.row(o.op) for o in finding.ops)
+
+    def of(self, wrong: WrongRead) -> list[Finding]:
+        """Return the findings that a wrong read shows; those of the same kind where it is none of these."""
+        at = {i for row in self._involved(wrong) for i in self._by_row.get(row, ())}
+        found = [self._findings[i] for i in sorted(at) if self.shows(self._findings[i], self._rows[i], wrong)]
+        return found or self._alike(wrong)
+
+    def shows(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
+        """Whether a wrong read shows exactly this pair."""
+        if finding.kind == "lifetime":
+            return self._shows_lifetime(finding, rows, wrong)
+        if finding.kind != "race" or wrong.kind not in ("stale", "torn") or wrong.derived:
+            return False
+        if not self._meets(finding, wrong):
+            return False
+        first, second = rows
+        seen = {s.writer for s in wrong.saw}
+        due = {s.writer for s in wrong.expected}
+        for one, other in ((first, second), (second, first)):
+            if wrong.row == one and other in seen | due:
+                return True
+            if one in seen and other in (seen | due):
+                return True
+        return False
+
+    def touches(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
+        """Whether one op of the pair read something wrong there, wherever that came from."""
+        return (
+            finding.kind == "race"
+            and not wrong.derived
+            and wrong.kind in ("stale", "torn")
+            and wrong.row in rows
+            and self._meets(finding, wrong)
+        )
+
+    def confirmed(self, outcome: Outcome) -> list[Finding]:
+        """Return the findings that a run shows, deadlocks among them, in the order in which it does."""
+        found: dict[int, Finding] = {}
+        for wrong in outcome.wrong:
+            if not wrong.derived:
+                found.update((id(f), f) for f in self.of(wrong))
+        if outcome.stuck:
+            stuck = set(outcome.stuck)
+            for finding, rows in zip(self._findings, self._rows, strict=True):
+                if finding.kind == "deadlock" and stuck.issuperset(rows):
+                    found[id(finding)] = finding
+        return list(found.values())
+
+    def _meets(self, finding: Finding, wrong: WrongRead) -> bool:
+        if wrong.root < 0 or self._names.title(wrong.root) != finding.buffer:
+            return False
+        if finding.begin is None or finding.end is None:
+            return True
+        return finding.begin < wrong.end and wrong.begin < finding.end
+
+    def _shows_lifetime(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
+        kind = "freed" if finding.fault in _FREED else "destroyed"
+        users = [r for r, o in zip(rows, finding.ops, strict=True) if o.kind not in _ENDS] or list(rows)
+        if wrong.kind != kind or wrong.row not in users:
+            return False
+        return kind == "destroyed" or self._meets(finding, wrong)
+
+    def _involved(self, wrong: WrongRead) -> set[int]:
+        rows = {s.writer for s in (*wrong.saw, *wrong.expected)} | {wrong.row}
+        return {r for r in rows if r != AT_END}
+
+    def _alike(self, wrong: WrongRead) -> list[Finding]:
+        """Return the findings between ops alike: of several such pairs `check` lists the latest only."""
+        if wrong.root < 0:
+            return []
+        rows = sorted(self._involved(wrong))[:16]
+        sorts = {r: self._sort(r) for r in rows}
+        title = self._names.title(wrong.root)
+        at: dict[int, None] = {}
+        for i, one in enumerate(rows):
+            for other in rows[i:]:
+                at.update(
+                    dict.fromkeys(self._by_sort.get((title, frozenset((sorts[one], sorts[other]))), ()))
+                )
+        return [self._findings[i] for i in at]
+
+    def _sort(self, row: int) -> str:
+        view = self._names.of(row)
+        return _sort(view.kind, view.queue, view.name)
+
+
+def _sort(kind: str, queue: str, name: str) -> str:
+    return f"{kind} {queue} {_DIGITS.sub('#', name)}"
