@@ -107,9 +107,10 @@ class TableFile:
 
     def _open(self, names: Sequence[str]) -> pa.RecordBatchFileReader:
         fields = sorted(self._position[n] for n in names)
-        return pa.ipc.open_file(
-            self._data, options=pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        )
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=not self._large)
+        # what the system's allocator gets back, it hands out again: the pages of a batch are touched once
+        pool = pa.system_memory_pool() if self._large else None
+        return pa.ipc.open_file(self._data, options=options, memory_pool=pool)
 
     def _check_nulls(self, field: pa.Field, column: pa.Array) -> None:
         if not field.nullable and column.null_count:
@@ -148,7 +149,7 @@ class _Whole:
         self._at = 0
         dtype = _fixed_width(field.type)
         assert dtype is not None
-        self._values = np.empty(rows, dtype)
+        self._values = np.zeros(rows, dtype)
         self._valid: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
         self._nulls = 0
         self._dictionary: pa.Array | None = None
@@ -165,7 +166,7 @@ class _Whole:
         if column.offset or (begin % 8 and (column.null_count or self._valid is not None)):
             return False
         bitmap, data = column.buffers()
-        if len(column):
+        if column.null_count < len(column):
             self._values[begin:end] = np.frombuffer(data, self._values.dtype, len(column))
         if column.null_count:
             if self._valid is None:
