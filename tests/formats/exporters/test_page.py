@@ -91,13 +91,7 @@ def test_the_page_of_a_small_race() -> None:
         tape, mark_of(tape, "2", "5"), conditions=["not all was seen"], commands=["tapedelay check x.litmus"]
     )
     parsed = Page(page)
-    for said in (
-        "RACE WAR on `M`",
-        "nothing orders them",
-        "not all was seen",
-        "tapedelay check x.litmus",
-        "once",
-    ):
+    for said in ("RACE WAR on `M`", "nothing orders them", "not all was seen", "check x.litmus", "once"):
         assert said in parsed.text
     svg = classes(svg_of(page))
     assert svg.count("op found") == 2
@@ -119,9 +113,7 @@ def test_it_loads_nothing_and_runs_nothing() -> None:
         assert not {"src", "href", "xlink:href"} & attributes.keys()
     assert "@import" not in page
     assert set(re.findall(r"url\(([^)]*)\)", page)) == {"#tip", "#tip-bad"}
-    assert set(re.findall(r"https?://[^\"\s<]*", page)) == {
-        "http://www.w3.org/2000/svg"
-    }  # a name, not a place
+    assert set(re.findall(r"https?://[^\"\s<]*", page)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in page
 
 
@@ -166,12 +158,8 @@ def test_names_cannot_leave_their_place(name: str) -> None:
     tape.name = name
     mark = Mark(name, name, (0, 2), (name, name), "missing edge", ((name, name),))
     page = finding_page(tape, mark, conditions=[name], commands=[name])
-    plain = finding_page(
-        tape,
-        Mark("a", "a", (0, 2), ("a", "a"), "missing edge", (("a", "a"),)),
-        conditions=["a"],
-        commands=["a"],
-    )
+    tame = Mark("a", "a", (0, 2), ("a", "a"), "missing edge", (("a", "a"),))
+    plain = finding_page(tape, tame, conditions=["a"], commands=["a"])
     parsed = Page(page)
     # the same tags with the same attributes: the name is text everywhere
     shape = [(tag, sorted(a)) for tag, a in parsed.tags]
@@ -197,7 +185,6 @@ def test_arrows_say_what_orders_the_ops() -> None:
 """
     found = arrows(text, "2", "6")
     assert {("1", "2"), ("2", "3"), ("1", "6")} <= found
-    assert ("3", "4") not in found or "4"  # shown only where it is near
     assert arrows(text, "3", "5") >= {("3", "4"), ("4", "5"), ("2", "3")}
 
 
