@@ -44,7 +44,7 @@ def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
     for name, key in (("devices", "device"), ("queues", "queue"), ("syncs", "sync"), ("buffers", "buffer")):
         _dense(tape, tape.table(name), key)
     tables = {
-        "ops": _ops(tape.table("ops"), times=times),
+        "ops": _ops(tape, times=times),
         "devices": _devices(tape, devices),
         "buffers": {
             **_plain(buffers, "device", "parent", "bytes", "parent_offset", "shared_key"),
@@ -116,7 +116,7 @@ def _is(table: pa.Table, name: str, *words: str) -> pa.Array | None:
     return pa.array(np.array([w in words for w in column.to_pylist()], np.int8)) if len(column) else None
 
 
-def _ops(table: pa.Table, *, times: bool) -> dict[str, Any]:
+def _ops(tape: Tape, *, times: bool) -> dict[str, Any]:
     names = (
         "op",
         "queue",
@@ -130,6 +130,9 @@ def _ops(table: pa.Table, *, times: bool) -> dict[str, Any]:
         "arg",
         "list",
     )
+    words = ("kind", "wait_state", "target_kind", "origin")
+    # no more than is needed: the whole table is three times as large
+    table = tape.columns("ops", (*names, *words, *(_TIMES if times else ())))
     return {
         **_plain(table, *names, *(_TIMES if times else ())),
         "kind": _codes(table, "kind", OP_KINDS),
