@@ -142,7 +142,7 @@ def joined(parts: Iterator[Seen]) -> tuple[Seen, ...]:
     return tuple(found)
 
 
-def content_of(memory: Memory, a: Access, kept: dict[int, bytes]) -> Bytes | None:
+def content_of(a: Access, kept: dict[int, bytes]) -> Bytes | None:
     """Return the bytes that an access read, if they were kept."""
     got = kept.get(a.index)
     return None if got is None or len(got) != a.bytes else np.frombuffer(got, np.uint8)

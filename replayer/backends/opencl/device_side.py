@@ -178,9 +178,11 @@ class DeviceSide:
         if duration:
             commands.spin(duration)
         for a in accesses:
-            if a.stage >= 0 and a.mode & FOLD and not a.mode & KIN:
+            if a.stage >= 0 and a.mode & (FOLD | WRITE) and not a.mode & KIN:
                 commands.upload(a.stage, a.at, a.bytes)
-        self._copies(commands, unit)
+        if unit in self.memory.copies:
+            commands.accesses(self.session.look, accesses)
+            self._copies(commands, unit)
         if accesses:
             commands.accesses(self.session.end, accesses)
         for a in accesses:
@@ -198,7 +200,7 @@ class DeviceSide:
         self.tails.append((unit, stamps.end))
 
     def _copies(self, commands: _Commands, unit: int) -> None:
-        for copy in self.memory.copies.get(unit, ()):
+        for copy in self.memory.copies[unit]:
             source, target = copy.source, copy.target
             if not target.host:
                 if source.host:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .device_side import DeviceSide
 from .graph import ISSUE, JOIN, LEAVE, NOBODY, Graph, Item
@@ -15,9 +16,11 @@ from .memory import FOLD, KIN, WRITE, XOR, Access
 from .nodes import Nodes
 from .session import Session
 from .timing import Timing
-from .values import Bytes, digest, fold, holds, mark_of, pattern, stamp_of
+from .values import Bytes, digest, fold, lost, mark_of, pattern, stamp_of
 
 __all__ = ["HostSide", "Look"]
+
+Lost = npt.NDArray[np.bool_]
 
 SHORTEST_SLEEP_NS = 20_000
 """A sleep costs about that much more than was asked for; less is left out."""
@@ -31,6 +34,7 @@ class Look:
     after: int = 0
     stamp: int = 0
     content: bytes = b""
+    content_after: bytes = b""
 
 
 class HostSide:
@@ -130,41 +134,47 @@ class HostSide:
         graph, memory = self.graph, self.session.memory
         self.nodes.wait((*graph.after.get(~unit, ()), *self.timing.pinned_after(~unit)))
         accesses = memory.of_unit.get(unit, [])
+        marked = [a for a in accesses if a.mode & WRITE and not a.mode & KIN]
+        torn = {a.index: lost(self._read(unit, a), a.at, mark_of(a.op)) for a in marked}
         copied = {}
         for copy in memory.copies.get(unit, ()):
             self._write(unit, copy.target, self._read(unit, copy.source)[: copy.bytes])
             copied[copy.source.index] = self._read(unit, copy.target)[: copy.bytes]
         for a in accesses:
             if a.mode & FOLD and not a.mode & KIN:
-                self._look_again(unit, a, copied.get(a.index))
+                self._look_again(unit, a, copied.get(a.index), torn.get(a.index))
         for a in accesses:
             if a.mode & (WRITE | XOR):
-                self._stamp(unit, a, accesses, copied)
+                self._stamp(unit, a, accesses, torn.get(a.index))
         self.done_ns[unit] = time.perf_counter_ns()
         self._sleep(self.timing.after_end(unit))
         self.end_ns[unit] = time.perf_counter_ns()
         self.nodes.happened(~unit)
         self.progress += 1
 
-    def _look_again(self, unit: int, a: Access, copied: Bytes | None) -> None:
-        look, content = self.looks[a.index], self._read(unit, a)
-        if a.mode & WRITE:
-            if not holds(content, a.at, mark_of(a.op)):
+    def _look_again(self, unit: int, a: Access, copied: Bytes | None, torn: Lost | None) -> None:
+        look = self.looks[a.index]
+        if torn is not None:
+            if torn.any():
                 look.after = ~look.before & ((1 << 64) - 1)
             return
+        content = self._read(unit, a)
         if copied is not None:
             content = np.concatenate((copied, content[len(copied) :]))
         look.after = digest(content, a.at)
         if look.after != look.before:
-            look.content = content.tobytes()
+            look.content_after = content.tobytes()
 
-    def _stamp(self, unit: int, a: Access, accesses: list[Access], copied: dict[int, Bytes]) -> None:
+    def _stamp(self, unit: int, a: Access, accesses: list[Access], torn: Lost | None) -> None:
         reads = [(b, self.looks[b.index]) for b in accesses if b.op == a.op and b.mode & FOLD]
-        seen = fold((b.seq, look.after if b.index in copied else look.before) for b, look in reads)
+        seen = fold((b.seq, look.before, look.after) for b, look in reads)
         value = stamp_of(a.op, a.seq, seen)
         self.looks.setdefault(a.index, Look()).stamp = value
         if not a.mode & XOR:
-            self._write(unit, a, pattern(value, a.at, a.bytes))
+            content = pattern(value, a.at, a.bytes)
+            if torn is not None:
+                content = np.where(torn, pattern(mark_of(a.op), a.at, a.bytes), content)
+            self._write(unit, a, content)
             return
         with self.nodes.lock:
             kernel = self.session.flip

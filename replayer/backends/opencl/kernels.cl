@@ -6,6 +6,7 @@
 #define WRITE 4
 #define XOR 8
 #define KIN 16      // other parts of the same op may touch the range: no mark, no second look
+#define TARGET 32   // bytes are really copied to it before `end`: `look` has seen whether the mark was there
 
 // Columns of a row of `access`.
 #define DATA 0      // where in `mem`
@@ -14,7 +15,8 @@
 #define MODE 3
 #define COPIED 4    // bytes that the op really copied; they are looked at where they went
 #define COPIED_TO 5
-#define SNAP 6      // where in `snap` what was read is kept, -1: nowhere
+#define SNAP 6      // where in `snap` what was read is kept, and behind it what was read at the end if it differs;
+                    // TARGET: which bytes had lost the mark; -1: nowhere
 #define OP 7
 #define SEQ 8
 #define COLUMNS 9
@@ -50,6 +52,16 @@ int holds(__global const uchar* at, ulong bytes, ulong nominal, ulong value) {
   for (ulong i = 0; i < bytes; ++i)
     if (at[i] != (uchar)(value >> (8 * ((nominal + i) & 7)))) return 0;
   return 1;
+}
+
+// Write where the mark still stands. Where it does not, another write was in flight at the same time: what is
+// left there is torn, and the mark says so.
+void settle(__global uchar* at, ulong bytes, ulong nominal, ulong mark, ulong value, __global const uchar* lost) {
+  for (ulong i = 0, next; i < bytes; i = next) {
+    next = min(bytes, i + 8 - ((nominal + i) & 7));
+    int intact = lost ? !lost[i] : holds(at + i, next - i, nominal + i, mark);
+    fill(at + i, next - i, nominal + i, intact ? value : mark);
+  }
 }
 
 // Others may do the same at the same time: whole words, atomically.
@@ -89,6 +101,20 @@ __kernel void begin(__global uchar* mem, __global const long* access, __global u
   }
 }
 
+// Before bytes are copied over a mark: note where it is not there any more.
+__kernel void look(__global uchar* mem, __global const long* access, __global ulong* slot,
+                   __global uchar* snap, long first, long last) {
+  for (long a = first; a < last; ++a) {
+    __global const long* row = access + a * COLUMNS;
+    if (!(row[MODE] & TARGET) || row[SNAP] < 0) continue;
+    ulong bytes = row[BYTES], nominal = row[NOMINAL];
+    for (ulong i = 0, next; i < bytes; i = next) {
+      next = min(bytes, i + 8 - ((nominal + i) & 7));
+      snap[row[SNAP] + i] = !holds(mem + row[DATA] + i, next - i, nominal + i, mark_of(row[OP]));
+    }
+  }
+}
+
 // The op ends: look again, then write what depends on what it read.
 __kernel void end(__global uchar* mem, __global const long* access, __global ulong* slot,
                   __global uchar* snap, long first, long last) {
@@ -105,7 +131,7 @@ __kernel void end(__global uchar* mem, __global const long* access, __global ulo
                 digest(mem + row[DATA] + copied, row[BYTES] - copied, row[NOMINAL] + copied);
         if (after != before && row[SNAP] >= 0)
           for (ulong i = 0; i < (ulong)row[BYTES]; ++i)
-            snap[row[SNAP] + i] = i < copied ? mem[row[COPIED_TO] + i] : mem[row[DATA] + i];
+            snap[row[SNAP] + row[BYTES] + i] = i < copied ? mem[row[COPIED_TO] + i] : mem[row[DATA] + i];
       }
     }
     slot[a * SLOTS + AFTER] = after;
@@ -117,13 +143,17 @@ __kernel void end(__global uchar* mem, __global const long* access, __global ulo
     for (long r = first; r < last; ++r) {
       __global const long* other = access + r * COLUMNS;
       if (other[OP] != row[OP] || !(other[MODE] & FOLD)) continue;
-      ulong d = other[COPIED] ? slot[r * SLOTS + AFTER] : slot[r * SLOTS + BEFORE];
-      seen += mix(d + mix(other[SEQ]));
+      ulong before = slot[r * SLOTS + BEFORE], after = slot[r * SLOTS + AFTER];
+      seen += mix(before + mix(other[SEQ]) + (before == after ? 0 : mix(after)));
     }
     ulong value = stamp_of(row[OP], row[SEQ], seen);
     slot[a * SLOTS + STAMP] = value;
+    __global uchar* at = mem + row[DATA];
     if (row[MODE] & XOR) flip(mem, row[DATA], row[BYTES], value);
-    else fill(mem + row[DATA], row[BYTES], row[NOMINAL], value);
+    else if (row[MODE] & KIN) fill(at, row[BYTES], row[NOMINAL], value);
+    else if (!(row[MODE] & TARGET)) settle(at, row[BYTES], row[NOMINAL], mark_of(row[OP]), value, 0);
+    else if (row[SNAP] < 0) fill(at, row[BYTES], row[NOMINAL], value);
+    else settle(at, row[BYTES], row[NOMINAL], mark_of(row[OP]), value, snap + row[SNAP]);
   }
 }
 

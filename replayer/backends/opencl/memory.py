@@ -23,7 +23,7 @@ from .values import Bytes, first_of, pattern
 
 __all__ = ["COLUMNS", "KIN", "SLOTS", "XOR", "Access", "Copy", "Memory", "map_memory"]
 
-READ, FOLD, WRITE, XOR, KIN = 1, 2, 4, 8, 16
+READ, FOLD, WRITE, XOR, KIN, TARGET = 1, 2, 4, 8, 16, 32
 _MODE = {
     "read": READ | FOLD,
     "write": WRITE,
@@ -248,16 +248,18 @@ def _copies(program: Program, graph: Graph, accesses: list[Access]) -> list[Copy
 
 def _table(accesses: list[Access], copies: dict[int, list[Copy]]) -> tuple[npt.NDArray[np.int64], int]:
     copied = {c.source.index: c for some in copies.values() for c in some}
+    targets = {c.target.index for some in copies.values() for c in some}
     table = np.zeros((max(len(accesses), 1), COLUMNS), np.int64)
     snap = 0
     for a in accesses:
         copy = copied.get(a.index)
-        keeps = a.mode & FOLD and snap + a.bytes <= SNAP_LIMIT_BYTES
+        mode = a.mode | (TARGET if a.index in targets else 0)
+        keeps = mode & (FOLD | TARGET) and snap + 2 * a.bytes <= SNAP_LIMIT_BYTES
         table[a.index] = (
-            a.data, a.bytes, a.at, a.mode, copy.bytes if copy else 0, copy.target.data if copy else 0,
+            a.data, a.bytes, a.at, mode, copy.bytes if copy else 0, copy.target.data if copy else 0,
             snap if keeps else -1, a.op, a.seq,
         )  # fmt: skip
-        snap += a.bytes if keeps else 0
+        snap += 2 * a.bytes if keeps else 0
     return table, snap
 
 

@@ -41,8 +41,9 @@ class Trace:
         By unit: first access, last access, and when others may go on.
     before, after, stamp : list of int
         By access: digest of what it read as the op began, the same as it ended, and the value written.
-    content : dict
-        By access: the bytes that it read, where they were kept.
+    content, content_after : dict
+        By access: the bytes that it read as the op began, where they were kept, and as it ended, where the
+        digests differ.
     arena, host : numpy.ndarray of uint8
         Memory at the end.
     """
@@ -55,6 +56,7 @@ class Trace:
     after: list[int]
     stamp: list[int]
     content: dict[int, bytes]
+    content_after: dict[int, bytes]
     arena: Bytes
     host: Bytes
 
@@ -188,13 +190,26 @@ def _collect(session: Session, host: HostSide, device: DeviceSide, clocks: Clock
     slots = session.fetch(session.slots, np.empty((max(len(memory.all), 1), SLOTS), np.uint64)).tolist()
     snap: Bytes = session.fetch(session.snap, np.empty(memory.snap_bytes, np.uint8))
     before, after, stamp = ([s[column] for s in slots] for column in (BEFORE, AFTER, STAMP))
-    content = {}
+    content, content_after = {}, {}
     for a in memory.all:
         kept = int(memory.table[a.index, 6])
         if kept >= 0:
             content[a.index] = snap[kept : kept + a.bytes].tobytes()
+            content_after[a.index] = snap[kept + a.bytes : kept + 2 * a.bytes].tobytes()
     for index, look in host.looks.items():
         before[index], after[index], stamp[index] = look.before, look.after, look.stamp
-        content[index] = look.content
+        content[index], content_after[index] = look.content, look.content_after
     arena: Bytes = session.fetch(session.arena, np.empty(memory.arena_bytes, np.uint8))
-    return Trace(host.issue_ns, start, done, end, before, after, stamp, content, arena, session.host.copy())
+    return Trace(
+        host.issue_ns,
+        start,
+        done,
+        end,
+        before,
+        after,
+        stamp,
+        content,
+        content_after,
+        arena,
+        session.host.copy(),
+    )

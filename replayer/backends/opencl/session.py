@@ -36,7 +36,7 @@ class Session:
         Device memory; what kernels read about accesses; what they say about them; what was read; nothing.
     host : numpy.ndarray of uint8
         Host memory, pinned.
-    begin, end, spin, flip : pyopencl.Kernel
+    begin, look, end, spin, flip : pyopencl.Kernel
         With their buffers set.
     broken : bool
         Commands of a run that was given up still run.
@@ -53,6 +53,7 @@ class Session:
     pinned: Any = None
     host: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     begin: Any = None
+    look: Any = None
     end: Any = None
     spin: Any = None
     flip: Any = None
@@ -78,7 +79,7 @@ class Session:
         if self.pinned is not None:
             self.host = np.empty(0, np.uint8)
         self.queues.clear()
-        self.begin = self.end = self.spin = self.flip = self.clock = None
+        self.begin = self.look = self.end = self.spin = self.flip = self.clock = None
         self.arena = self.table = self.slots = self.snap = self.sink = self.pinned = None
 
 
@@ -155,10 +156,10 @@ def open_session(device: Device, graph: Graph, memory: Memory, where: str) -> Se
 def _kernels(session: Session) -> None:
     cl = session.device.cl
     program = _build(session.device)
-    session.begin, session.end, session.spin, session.flip = (
-        cl.Kernel(program, name) for name in ("begin", "end", "spin", "xor_range")
+    session.begin, session.look, session.end, session.spin, session.flip = (
+        cl.Kernel(program, name) for name in ("begin", "look", "end", "spin", "xor_range")
     )
-    for kernel in (session.begin, session.end):
+    for kernel in (session.begin, session.look, session.end):
         for at, buffer in enumerate((session.arena, session.table, session.slots, session.snap)):
             kernel.set_arg(at, buffer)
     session.flip.set_arg(0, session.arena)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "digest", "first_of", "fold", "holds", "mark_of", "mix", "pattern", "stamp_of"]
+__all__ = ["Bytes", "digest", "first_of", "fold", "lost", "mark_of", "mix", "pattern", "stamp_of"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -44,9 +44,9 @@ def first_of(root: int) -> int:
     return mix(root ^ 0x4649525354)
 
 
-def fold(reads: Iterable[tuple[int, int]]) -> int:
-    """Return what an op has seen, from the (seq, digest) of its reads."""
-    return sum(mix((d + mix(seq)) & MASK) for seq, d in reads) & MASK
+def fold(reads: Iterable[tuple[int, int, int]]) -> int:
+    """Return what an op has seen, from its reads: (seq, digest as it began, digest as it ended)."""
+    return sum(mix((b + mix(seq) + (mix(a) if a != b else 0)) & MASK) for seq, b, a in reads) & MASK
 
 
 def digest(content: Bytes, nominal: int) -> int:
@@ -63,6 +63,9 @@ def pattern(value: int, nominal: int, count: int) -> Bytes:
     return np.resize(np.roll(eight, -(nominal % 8)), count)
 
 
-def holds(content: Bytes, nominal: int, value: int) -> bool:
-    """Whether bytes that begin at address `nominal` are all of one value."""
-    return bool(np.array_equal(content, pattern(value, nominal, len(content))))
+def lost(content: Bytes, nominal: int, mark: int) -> npt.NDArray[np.bool_]:
+    """Return which bytes, in whole words, do not hold a mark any more."""
+    differs = content != pattern(mark, nominal, len(content))
+    word = (np.arange(nominal, nominal + len(content)) // 8) - nominal // 8
+    found: npt.NDArray[np.bool_] = np.bincount(word, differs)[word] > 0 if len(content) else differs
+    return found
