@@ -1,6 +1,7 @@
 """A tape as something that runs: its edges, and how long everything takes.
 
-Times that a tape has not are made up in one way for all backends: work takes 1 us, host code between ops nothing.
+Times that a tape has not are made up in one way for all backends: work takes 1 us, host code between
+ops nothing.
 Waits and bookkeeping take no time of their own, whatever was recorded: what they waited for is an edge.
 `REPLAY.md` has the rules.
 """
@@ -8,7 +9,6 @@ Waits and bookkeeping take no time of their own, whatever was recorded: what the
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,8 @@ from ..formats.errors import Unsupported, UsageError
 from ..formats.tape import Tape
 from ..formats.window import window, windows
 from . import _core
+from .backends.protocol import Pin
 from .columns import core_tape
-
-if TYPE_CHECKING:
-    from .backends.protocol import Pin
 
 __all__ = ["Program", "checked", "window_of_steps"]
 
@@ -102,8 +100,6 @@ class Program:
         Unsupported
             If some ops never start: no run has all events.
         """
-        from .backends.protocol import Pin  # which names this class
-
         checked(self, delays)
         stuck = self.core.stuck()[0]
         if stuck:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 
 #include "mix.h"
 
@@ -11,23 +10,13 @@ namespace {
 
 constexpr std::size_t kMaxCells = std::numeric_limits<std::uint32_t>::max() / 2;
 
-// What decides what an op touches: its access set and, where that is not fixed, its arg and list.
-struct Key {
-  std::int32_t set, list;
-  std::int64_t arg;
-  bool operator==(const Key& o) const { return set == o.set && list == o.list && arg == o.arg; }
+// The group of ops that an access set was last seen with: all of its ops where it is fixed, else those with the
+// same arg and list.
+struct Last {
+  std::uint32_t group = 0;
+  std::int32_t list = kNull;
+  std::int64_t arg = 0;
 };
-struct KeyHash {
-  std::size_t operator()(const Key& k) const {
-    return fold(fold(std::uint64_t(k.arg), std::uint32_t(k.list)), std::uint32_t(k.set));
-  }
-};
-
-Key key_of(const OpColumns& ops, Row row, bool fixed) {
-  Key key{ops.access_set.get(row), kNull, 0};
-  if (!fixed) key.list = ops.list.get(row), key.arg = ops.arg.get(row, -1);
-  return key;
-}
 
 }  // namespace
 
@@ -42,30 +31,47 @@ Cells::Cells(const Contract& contract, const Buffers& buffers) {
 
 // Gathers the borders of every access and gives each row the group of ops that touch the same.
 void Cells::cut(const Contract& contract, Ranges& ranges, std::vector<std::vector<std::int64_t>>& borders) {
-  const OpColumns& ops = contract.columns().ops;
-  std::unordered_map<Key, std::uint32_t, KeyHash> known;
+  const Columns& columns = contract.columns();
+  const OpColumns& ops = columns.ops;
+  const Grouped sets(columns.accesses.set, columns.accesses.rows);
+  std::vector<Last> lasts(std::size_t(sets.groups()));
+  std::vector<Bytes> knowns(std::size_t(columns.accesses.rows), Bytes{-1, -1});
   group_.assign(std::size_t(contract.rows()), 0);
   groups_.assign(1, Group{0, 0});
-  const auto add = [&](std::int32_t buffer, std::int64_t begin, std::int64_t end) {
-    std::int32_t& root = root_of_[buffer];
+  const auto root_of = [&](const Access& a) {
+    std::int32_t& root = root_of_[a.root];
     if (root < 0) {
       root = std::int32_t(roots_.size());
       roots_.push_back(RootCells{});
-      roots_.back().buffer = buffer;
+      roots_.back().buffer = a.root;
       borders.emplace_back();
     }
-    borders[root].push_back(begin);
-    borders[root].push_back(end);
+    roots_[root].written = roots_[root].written || writes(a.mode);
+    return root;
   };
   for (Row row = 0; row < contract.rows(); ++row) {
-    if (ops.access_set.get(row) <= 0) continue;
-    const auto [it, added] = known.emplace(key_of(ops, row, ranges.fixed(row)), std::uint32_t(groups_.size()));
-    group_[row] = it->second;
-    if (!added) continue;
+    const std::int32_t set = ops.access_set.get(row);
+    if (set <= 0) continue;
+    const std::int32_t number = sets.find(set);
+    if (number < 0) ranges.of(row);  // which says what is wrong
+    Last& last = lasts[number];
+    if (last.group != 0 && (ranges.fixed(row) || (last.arg == ops.arg.get(row) && last.list == ops.list.get(row)))) {
+      group_[row] = last.group;
+      continue;
+    }
+    last = {std::uint32_t(groups_.size()), ops.list.get(row), ops.arg.get(row)};
+    group_[row] = last.group;
     groups_.push_back(Group{0, 0});
     for (const Access& a : ranges.of(row)) {
-      if (a.spans.empty()) add(a.root, a.begin, a.end);
-      for (const Bytes b : a.spans) add(a.root, b.begin, b.end);
+      std::vector<std::int64_t>& to = borders[root_of(a)];
+      if (!a.spans.empty()) {
+        for (const Bytes b : a.spans) to.insert(to.end(), {b.begin, b.end});
+        continue;
+      }
+      Bytes& known = knowns[a.row];
+      if (known.begin != a.begin) to.push_back(a.begin);
+      if (known.end != a.end) to.push_back(a.end);
+      known = {a.begin, a.end};
     }
   }
 }
@@ -99,27 +105,41 @@ void Cells::lay_out(std::vector<std::vector<std::int64_t>>& borders) {
   for (std::size_t i = 0; i < borders_.size(); ++i) weights_[i] = weight(borders_[i]);
 }
 
-std::uint32_t Cells::cell(std::int32_t root, std::int64_t border) const {
-  const auto first = borders_.begin() + roots_[root].border;
-  return std::uint32_t(std::lower_bound(first, first + roots_[root].cells + 1, border) - first);
+// A guess that is right, or almost, saves the search.
+std::uint32_t Cells::cell(std::int32_t root, std::int64_t border, std::uint32_t near) const {
+  const std::int64_t* const first = borders_.data() + roots_[root].border;
+  const std::uint32_t count = roots_[root].cells + 1;
+  for (std::uint32_t i = near; i < std::min(near + 3, count); ++i)
+    if (first[i] == border) return i;
+  return std::uint32_t(std::lower_bound(first, first + count, border) - first);
 }
 
-Touch Cells::touch(const Access& a) {
+Touch Cells::touch(const Access& a, Known& known) {
   Touch t{};
   t.root = root_of_[a.root], t.access = a.row, t.buffer = a.buffer, t.mode = a.mode;
-  t.begin = cell(t.root, a.begin), t.end = cell(t.root, a.end);
+  t.still = !roots_[t.root].written;
+  if (known.begin != a.begin) known.cells.begin = cell(t.root, a.begin, known.cells.begin);
+  if (known.end != a.end) known.cells.end = cell(t.root, a.end, known.cells.end);
+  known.begin = a.begin, known.end = a.end;
+  t.begin = known.cells.begin, t.end = known.cells.end;
   t.spans = std::uint32_t(spans_.size()), t.span_count = std::uint32_t(a.spans.size());
-  for (const Bytes b : a.spans) spans_.push_back({cell(t.root, b.begin), cell(t.root, b.end)});
+  std::uint32_t near = t.begin;
+  for (const Bytes b : a.spans) {
+    const std::uint32_t begin = cell(t.root, b.begin, near);
+    near = cell(t.root, b.end, begin);
+    spans_.push_back({begin, near});
+  }
   return t;
 }
 
 void Cells::place(const Contract& contract, Ranges& ranges) {
+  std::vector<Known> knowns(std::size_t(contract.columns().accesses.rows), Known{-1, -1, {0, 0}});
   std::uint32_t next = 1;
   for (Row row = 0; row < contract.rows(); ++row) {
     if (group_[row] != next) continue;  // groups are numbered as first seen
     Group& group = groups_[next++];
     group.first = std::uint32_t(touches_.size());
-    for (const Access& a : ranges.of(row)) touches_.push_back(touch(a));
+    for (const Access& a : ranges.of(row)) touches_.push_back(touch(a, knowns[a.row]));
     group.count = std::uint32_t(touches_.size()) - group.first;
     if (touches_.size() > kMaxCells || spans_.size() > kMaxCells)
       throw TooMuch("more than " + std::to_string(kMaxCells) + " ranges", "fewer: replay a window of the tape");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../contract.h"
+#include "../grouped.h"
 #include "../ranges.h"
 #include "../span.h"
 
@@ -22,6 +23,7 @@ struct Touch {
   std::int32_t buffer;       // the buffer row that the access names
   std::uint32_t spans, span_count;  // in `spans`; count 0: the hull is all
   Mode mode;
+  bool still;  // no op writes to that root: every read of it is right
 
   bool judged() const { return mode == Mode::read || mode == Mode::update; }
   bool reads() const { return judged() || mode == Mode::may_write; }
@@ -38,6 +40,7 @@ struct RootCells {
   std::uint32_t cells;
   std::uint32_t border;       // where its cells + 1 borders begin in `borders`, its weights in `weights`
   std::uint32_t leaf;         // where its cells begin
+  bool written;               // by any op
   int levels;                 // 1 .. kMaxLevels; the one node of the last covers all
   std::uint32_t node[kMaxLevels + 1];  // where the nodes of each level begin; 0 unused
 };
@@ -72,11 +75,15 @@ class Cells {
   struct Group {
     std::uint32_t first, count;
   };
+  struct Known {  // where an access was when it was last seen
+    std::int64_t begin, end;
+    CellRange cells;
+  };
   void cut(const Contract& contract, Ranges& ranges, std::vector<std::vector<std::int64_t>>& borders);
   void lay_out(std::vector<std::vector<std::int64_t>>& borders);
   void place(const Contract& contract, Ranges& ranges);
-  Touch touch(const Access& access);
-  std::uint32_t cell(std::int32_t root, std::int64_t border) const;
+  Touch touch(const Access& access, Known& known);
+  std::uint32_t cell(std::int32_t root, std::int64_t border, std::uint32_t near) const;
 
   std::vector<std::int32_t> root_of_;      // by buffer row: index into roots_, -1: not touched
   std::vector<RootCells> roots_;

@@ -51,7 +51,7 @@ class Pass {
   // Calls f(use) for what is in flight on a root.
   template <class F>
   void each_in_flight(std::int32_t root, F f) const {
-    for (const Air& a : air_[root]) f(a.use);
+    for (const Air& a : air_[root]) f(use_of(a));
   }
 
  private:
@@ -60,9 +60,10 @@ class Pass {
 
   struct Air {  // an access in flight
     std::uint32_t begin, end;
-    Mode mode;
+    const Touch* touch;
+    Row row;
     std::uint32_t slot, mark;
-    Use use;
+    Mode mode;
   };
   struct Piece {  // bytes that two writes at once leave torn
     Row other;
@@ -89,6 +90,9 @@ class Pass {
   void use_syncs(Row unit, std::int32_t only, Watch& watch);
   void end_lives(Row unit, Watch& watch);
   bool gone(const Use& use, bool starting) const;
+  Use use_of(const Air& a) const {
+    return {flights_[a.slot].unit, a.row, std::uint32_t(a.touch - scene_.cells.of(a.row).begin()), a.touch};
+  }
   std::uint64_t digest(const Touch& t) const {
     std::uint64_t found = 0;
     scene_.cells.each_range(t, [&](std::uint32_t b, std::uint32_t e) { found += store_.sum(t.root, b, e); });
@@ -195,6 +199,7 @@ void Pass<Watch>::start(Row unit, Watch& watch) {
   each_touch(unit, [&](const Use& use, std::uint32_t mark) {
     const Touch& t = *use.touch;
     flight.marks.push_back(0);
+    if (t.still) return;
     if (timing_ && !air_[t.root].empty() && (t.writes() || writers_[t.root] != 0)) collide(flight, mark, use, watch);
     if (!t.reads()) return;
     const std::uint64_t seen = digest(t);
@@ -235,9 +240,10 @@ void Pass<Watch>::collide(Flight& flight, std::uint32_t mark, const Use& use, Wa
   const Touch& t = *use.touch;
   for (const Air& a : air_[t.root]) {
     if (a.begin >= t.end || t.begin >= a.end) continue;
-    const Touch& other = *a.use.touch;
-    if (!(t.writes() || other.writes()) || (t.mode == Mode::reduce && other.mode == Mode::reduce)) continue;
-    if (scene_.kin(a.use.unit, use.unit)) continue;
+    if (!(t.writes() || a.mode != Mode::read) || (t.mode == Mode::reduce && a.mode == Mode::reduce)) continue;
+    const Use there = use_of(a);
+    const Touch& other = *a.touch;
+    if (scene_.kin(there.unit, use.unit)) continue;
     bool meet = false;
     scene_.cells.each_range(t, [&](std::uint32_t b1, std::uint32_t e1) {
       scene_.cells.each_range(other, [&](std::uint32_t b2, std::uint32_t e2) {
@@ -245,14 +251,14 @@ void Pass<Watch>::collide(Flight& flight, std::uint32_t mark, const Use& use, Wa
         if (begin >= end) return;
         meet = true;
         if (t.writes() && other.writes()) {
-          flight.pieces.push_back({a.use.unit, t.root, begin, end});
+          flight.pieces.push_back({there.unit, t.root, begin, end});
           flights_[a.slot].pieces.push_back({use.unit, t.root, begin, end});
         }
       });
     });
     if (!meet) continue;
     if (other.writes() && t.reads()) bad_read(flight, mark, use, nullptr, watch);
-    if (t.writes() && other.reads()) bad_read(flights_[a.slot], a.mark, a.use, &use, watch);
+    if (t.writes() && other.reads()) bad_read(flights_[a.slot], a.mark, there, &use, watch);
   }
 }
 
@@ -260,7 +266,8 @@ template <class Watch>
 void Pass<Watch>::enter(Flight& flight, std::uint32_t slot) {
   each_touch(flight.unit, [&](const Use& use, std::uint32_t mark) {
     const Touch& t = *use.touch;
-    air_[t.root].push_back(Air{t.begin, t.end, t.mode, slot, mark, use});
+    if (t.still) return;
+    air_[t.root].push_back(Air{t.begin, t.end, use.touch, use.row, slot, mark, t.mode});
     writers_[t.root] += t.writes();
   });
 }
@@ -268,6 +275,7 @@ void Pass<Watch>::enter(Flight& flight, std::uint32_t slot) {
 template <class Watch>
 void Pass<Watch>::leave(Flight& flight, std::uint32_t slot) {
   each_touch(flight.unit, [&](const Use& use, std::uint32_t mark) {
+    if (use.touch->still) return;
     std::vector<Air>& air = air_[use.touch->root];
     std::size_t i = 0;
     while (air[i].slot != slot || air[i].mark != mark) ++i;

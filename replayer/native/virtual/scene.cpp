@@ -24,6 +24,7 @@ Scene::Scene(const Contract& c, const Buffers& buffers, const Order& order)
       cells(c, buffers), lives(c, buffers, cells, runs) {
   nested = c.has_family();
   first_read.assign(std::size_t(c.rows()), 0);
+  std::size_t next = 0;
   for (const std::int32_t code : order.schedule) {
     const Row unit = code >= 0 ? code : ~code;
     const Span<Row> rows = c.rows_of(unit);
@@ -32,20 +33,22 @@ Scene::Scene(const Contract& c, const Buffers& buffers, const Order& order)
       joint[unit] = 1;
     }
     bool counts = lives.flags(unit) != 0;
-    std::int64_t judged = 0;
+    std::size_t judged = 0;
     for (Row row : rows)
       for (const Touch& t : cells.of(row)) {
-        counts = true;
-        judged += t.judged();
+        counts = counts || !t.still;
+        judged += t.judged() && !t.still;
+        reads += code >= 0 && t.judged();
       }
     if (!counts) continue;
     codes.push_back(code);
     if (code < 0) continue;
     if (!parts[unit]) codes.push_back(~unit);
-    first_read[unit] = std::uint32_t(reads);
-    reads += judged;
+    first_read[unit] = std::uint32_t(next);
+    next += judged;
   }
-  if (reads > std::int64_t{UINT32_MAX}) throw TooMuch(std::to_string(reads) + " reads", "fewer: replay a window of the tape");
+  expected.reserve(next);
+  if (next > UINT32_MAX) throw TooMuch(std::to_string(next) + " reads", "fewer: replay a window of the tape");
 }
 
 }  // namespace tapedelay

@@ -90,18 +90,17 @@ void Timing::plan(const Contract& contract, const Order& order, const Issuing& i
       for (Row record : contract.any_of(unit))
         if (ended[record]) records.push_back(record);
     }
-    const std::vector<Row> own(members.begin(), members.end());
     const Slot before = after_[unit];
-    const bool simple = own.size() == 1 && !issued[unit] && known(before) && issuing.more.count(unit) == 0;
+    const bool simple = members.size() == 1 && !issued[unit] && known(before) && issuing.more.count(unit) == 0;
     if (simple) {
       issued[unit] = 1;
     } else {
-      for (Row row : own)
+      for (Row row : members)
         if (!issued[row]) add_issue(row, true);
       flags |= kIssued;
     }
     steps_.push_back(unit);
-    for (Row row : own) {
+    for (Row row : members) {
       started[row] = 1;
       if (!(flags & kParts)) ended[row] = 1;
     }

@@ -36,6 +36,12 @@ class Timing {
   // Moments of the last run; -1: never.
   std::int64_t at(Row row, Moment moment) const { return times_[slot_of(row, moment)]; }
   std::int64_t total_ns() const { return total_; }
+  // What the issue of a row follows: the slot behind the last row where it is nothing; and more of them.
+  Slot after(Row row) const { return after_[row]; }
+  Span<Slot> more_after(Row row) const {
+    const auto it = more_.find(row);
+    return it == more_.end() ? Span<Slot>() : Span<Slot>(it->second);
+  }
 
  private:
   // What a unit has beyond one row, one issuer and sources.

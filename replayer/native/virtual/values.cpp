@@ -19,7 +19,6 @@ std::uint64_t whole(const Scene& scene, const Store<ByBytes>& store, std::int32_
 
 Values::Values(const Contract& contract, const Buffers& buffers, const Order& order, const Pulse& pulse)
     : scene_(contract, buffers, order), pass_(scene_) {
-  scene_.expected.reserve(std::size_t(scene_.reads));
   Recorder recorder(scene_.expected);
   Pass<Recorder> reference(scene_);
   reference.serial(recorder, pulse);
