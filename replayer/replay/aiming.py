@@ -12,10 +12,10 @@ from ...formats.delays import BEFORE_START, Anchors, Glob, Line, Pattern, Plan, 
 from ...formats.delays.plan import MAX_NS
 from ..check.findings import Finding, OpView
 from ..outcome import Outcome
+from .pairs import roles
 
-__all__ = ["Aim", "aims", "flipped", "lasting_anchor", "plan_for"]
+__all__ = ["Aim", "aims", "lasting_anchor", "plan_for"]
 
-_ENDS = ("free", "destroy")
 _NEAR = 8
 _MAX_NTH = 1_000
 _Ints = npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ def aims(
     """
     if finding.kind == "deadlock":
         return
-    late, after = _roles(finding, rows)
+    late, after = roles(finding, rows)
     start = {r: int(outcome.start_ns[r]) for r in rows}
     end = {r: int(outcome.end_ns[r]) for r in rows}
     if min(start.values()) < 0 or min(end.values()) < 0:
@@ -70,23 +70,11 @@ def aims(
     yield from _overlap(late, after, start, end, scale)
 
 
-def _roles(finding: Finding, rows: tuple[int, ...]) -> tuple[int, int]:
-    """Return which op has to come late, and after which one."""
-    first, second = rows
-    kinds = [o.kind for o in finding.ops]
-    if finding.fault == "use-before-alloc":
-        return (first, second) if kinds[0] == "alloc" else (second, first)
-    if finding.kind == "lifetime" and kinds[0] in _ENDS and kinds[1] not in _ENDS:
-        return second, first
-    return first, second
-
-
 def _flip(
     late: int, after: int, start: dict[int, int], end: dict[int, int], scale: float, margin: int
 ) -> Iterator[Aim]:
-    missing = round((end[after] - start[late]) * scale) + margin
-    if missing > 0:
-        yield from _aim(late, _rounded(missing), "flip")
+    missing = max(round((end[after] - start[late]) * scale), 0) + margin
+    yield from _aim(late, _rounded(missing), "flip")
 
 
 def _overlap(
@@ -155,13 +143,6 @@ def _before(row: int, queue: _Ints, count: int) -> int:
         row -= 1
         count -= int(queue[row]) == mine
     return row if not count else -1
-
-
-def flipped(finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:
-    """Whether the two ops of a finding came the wrong way around in a run, or at once."""
-    late, after = _roles(finding, rows)
-    start, end = int(outcome.start_ns[late]), int(outcome.end_ns[after])
-    return start >= 0 and end >= 0 and int(outcome.end_ns[late]) > int(outcome.start_ns[after])
 
 
 def plan_for(aim: Aim, anchor: int | Pattern, finding: Finding, op: int) -> Plan:

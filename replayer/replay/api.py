@@ -127,7 +127,7 @@ def judged(
     told: list[Told] = []
     for wrong in outcome.wrong:
         if not wrong.derived and len(told) < _TOLD:
-            told.append(tell(wrong, case.names, case.showing.of(wrong)))
+            told.append(tell(wrong, case.names, case.showing.of(wrong, outcome)))
     return Replay(
         tape=case.whole.name,
         backend=outcome.backend,

@@ -80,7 +80,7 @@ class Case:
             return False
         if not any(g.example.accepted for g in self.report.groups):
             return True
-        shown = [self.showing.of(w) for w in outcome.wrong if not w.derived]
+        shown = [self.showing.of(w, outcome) for w in outcome.wrong if not w.derived]
         if any(not found or not all(f.accepted for f in found) for found in shown):
             return True
         return bool(outcome.stuck) and any(

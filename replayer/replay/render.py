@@ -28,8 +28,9 @@ _OPS = 20
 def render_replay(result: Replay) -> list[str]:
     """Return the result of a replay."""
     outcome = result.outcome
-    ops = plural(len(result.op_ids), "op")
-    lines = [f"{result.tape}: {_WORDS[result.verdict]}: {_count(result)} in {ops}, on {result.backend}"]
+    ops = f"{len(result.op_ids):,} op{'s' * (len(result.op_ids) != 1)}"
+    what = _count(result) + ("" if outcome.stuck else f" in {ops}")
+    lines = [f"{result.tape}: {_WORDS[result.verdict]}: {what}, on {result.backend}"]
     if any(c.detail == NO_OPS for c in result.report.conditions):
         lines = [f"{result.tape}: cannot judge: {NO_OPS}"]
     lines += _delays(result.matched, pinned=result.pinned)
@@ -84,24 +85,16 @@ def _attempt(attempt: Attempt) -> Iterator[str]:
         yield f"  {attempt.reason} ({plural(attempt.tried, 'run')})"
     if attempt.replay is None:
         return
-    yield f"  delay: {attempt.expression}" if attempt.expression else "  no delay is needed"
-    own = _own(attempt)
-    if own is not None:
-        yield from (f"  {line}" for line in _told(own, "")[1:])
-        chain = attempt.replay.outcome.chain
-        if chain and own is attempt.replay.told[0]:
-            yield f"    from there to the host: {chain_words(chain, attempt.replay.names)}"
-
-
-def _own(attempt: Attempt) -> Told | None:
-    """Return the wrong read that shows the finding itself."""
-    if attempt.replay is None or not attempt.replay.told:
-        return None
-    mine = attempt.finding
-    told = attempt.replay.told
-    ops = {o.op for o in mine.ops}
-    reads = [t for t in told if mine in t.findings]
-    return next((t for t in reads if t.op is not None and t.op.op in ops), (reads or [*told])[0])
+    if attempt.expression:
+        yield f"  delay: {attempt.expression}" + "; a run without it shows it too" * attempt.as_recorded
+    else:
+        yield "  no delay is needed"
+    told = attempt.told
+    if told is not None:
+        yield from (f"  {line}" for line in _told(told, "")[1:])
+        outcome = attempt.replay.outcome
+        if outcome.chain and outcome.first is told.wrong:
+            yield f"    from there to the host: {chain_words(outcome.chain, attempt.replay.names)}"
 
 
 def _head(finding: Finding, count: int) -> str:
@@ -115,13 +108,15 @@ def _head(finding: Finding, count: int) -> str:
 def _count(result: Replay) -> str:
     outcome = result.outcome
     if outcome.stuck:
-        never = f"{plural(len(outcome.stuck), 'op')} never start{'s' * (len(outcome.stuck) == 1)}"
+        count = len(outcome.stuck)
+        never = f"{count:,} of {len(result.op_ids):,} ops never start{'s' * (count == 1)}"
         return never + (f", {plural(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
     if not outcome.judged:
         return "reads were not judged"
     accepted = sum(t.accepted for t in result.told)
     more = f", {accepted} accepted" if accepted else ""
-    return f"{plural(outcome.wrong_count, 'wrong read')} of {outcome.reads:,}{more}"
+    wrong = f"{outcome.wrong_count:,} wrong read{'s' * (outcome.wrong_count != 1)}"
+    return f"{wrong} of {outcome.reads:,}{more}"
 
 
 def _delays(matched: Sequence[LineMatch], *, pinned: bool) -> list[str]:
@@ -208,7 +203,7 @@ def _time(time: Timeline) -> Iterator[str]:
         return
     busy = sorted(path.busy_ns.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{names[q]} {time_words(ns)}" for q, ns in busy[:4] if ns]
-    parts.append(f"between ops {time_words(path.gap_ns)}")
+    parts.append(f"host code and delays between them {time_words(path.gap_ns)}")
     yield f"  critical path: {len(path.rows):,} ops{', cut' * path.cut}: {', '.join(parts)}"
 
 

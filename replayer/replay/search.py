@@ -14,11 +14,13 @@ from ...formats.tape import Tape
 from ..backends.protocol import Backend, Loaded, Options
 from ..check import Baseline
 from ..check.findings import Finding, Report
-from ..outcome import Outcome, WrongRead
-from .aiming import aims, flipped, lasting_anchor, plan_for
+from ..outcome import Outcome
+from .aiming import aims, lasting_anchor, plan_for
 from .api import judged
+from .pairs import flipped
 from .preparing import Case, Range, backend_of, cut, tape_of
 from .results import Replay
+from .told import Told, tell
 
 __all__ = ["SCHEMA", "STATES", "Attempt", "Search", "search"]
 
@@ -51,10 +53,14 @@ class Attempt:
         The delay that shows it; without lines where none is needed; None where nothing shows it.
     how : str
         ``flip``: one op was moved behind the other; ``overlap``: into it; ``as recorded``: no delay.
+    as_recorded : bool
+        A run without delays shows it too.
     reason : str
         Why it is not shown, or on which assumption it is.
     tried : int
         Runs.
+    told : Told or None
+        The wrong read that shows it; None for a deadlock.
     replay : Replay or None
         The run that shows it.
     """
@@ -64,8 +70,10 @@ class Attempt:
     state: str
     plan: Plan | None = None
     how: str = ""
+    as_recorded: bool = False
     reason: str = ""
     tried: int = 0
+    told: Told | None = None
     replay: Replay | None = None
 
     @property
@@ -80,9 +88,13 @@ class Attempt:
             "count": self.count,
             "delays": self.expression or None,
             "how": self.how,
+            "as_recorded": self.as_recorded,
             "reason": self.reason,
             "tried": self.tried,
             "finding": self.finding.as_dict(),
+            "wrong": None
+            if self.told is None or self.replay is None
+            else self.told.as_dict(self.replay.names),
             "replay": None if self.replay is None else self.replay.as_dict(),
         }
 
@@ -131,8 +143,8 @@ class Search:
 
         Keys: ``schema``, ``tape``, ``backend``, ``verdict``, ``exit_code``, ``runs``, ``interrupted``;
         ``counts`` (attempts per state); ``attempts`` (``state``, ``count``: pairs of this kind, ``delays``,
-        ``how``, ``reason``, ``tried``, ``finding`` as `check` has it, ``replay`` as ``replay`` has it);
-        ``conditions`` (of `check`).
+        ``how``, ``as_recorded``, ``reason``, ``tried``, ``finding`` as `check` has it, ``wrong``: the read
+        that shows it, and ``replay``: that run, as `replay` has them); ``conditions`` (of `check`).
         """
         return {
             "schema": SCHEMA,
@@ -275,7 +287,8 @@ class _Searcher:
         rows = self._case.showing.rows(finding)
         plain = self._as_recorded()
         tried = 1
-        if self._shows(finding, rows, plain):
+        shown = self._shows(finding, rows, plain)
+        if shown and finding.kind != "race":
             return self._shown(finding, count, Plan(), "as recorded", plain, tried)
         turned = finding.kind == "race" and flipped(finding, rows, plain)
         for plan, delays, how in self._plans(finding, rows):
@@ -283,8 +296,10 @@ class _Searcher:
             tried += 1
             self._result.runs += 1
             if self._shows(finding, rows, outcome):
-                return self._shown(finding, count, plan, how, outcome, tried)
+                return self._shown(finding, count, plan, how, outcome, tried, as_recorded=shown)
             turned = turned or flipped(finding, rows, outcome)
+        if shown:
+            return self._shown(finding, count, Plan(), "as recorded", plain, tried)
         return Attempt(finding, count, "not shown", reason=self._why_not(finding, turned), tried=tried)
 
     def _plans(self, finding: Finding, rows: tuple[int, ...]) -> Iterator[tuple[Plan, Delays, str]]:
@@ -315,26 +330,36 @@ class _Searcher:
     def _shows(self, finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:
         if finding.kind == "deadlock":
             return bool(outcome.stuck) and set(outcome.stuck).issuperset(rows)
-        showing = self._case.showing
-        return any(
-            showing.shows(finding, rows, w) or self._near(finding, rows, w, outcome) for w in outcome.wrong
-        )
-
-    def _near(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead, outcome: Outcome) -> bool:
-        """Whether an op of the pair read something wrong there while the two came the wrong way around."""
-        return self._case.showing.touches(finding, rows, wrong) and flipped(finding, rows, outcome)
+        return self._case.showing.wrong(finding, outcome) is not None
 
     def _shown(
-        self, finding: Finding, count: int, plan: Plan, how: str, outcome: Outcome, tried: int
+        self,
+        finding: Finding,
+        count: int,
+        plan: Plan,
+        how: str,
+        outcome: Outcome,
+        tried: int,
+        *,
+        as_recorded: bool = True,
     ) -> Attempt:
         delays, lines = self._case.match(plan)
-        result = judged(self._case, plan, delays, lines, outcome, found=1, first_found=0)
-        state = "unknown" if finding.verdict == "unknown" else "confirmed"
-        reason = {
-            "unknown": "a wait that was not seen may prevent it",
-            "possible": "if the ops touch what was inferred or may be written",
-        }.get(finding.verdict, "")
-        return Attempt(finding, count, state, plan, how, reason, tried, result)
+        wrong = None if finding.kind == "deadlock" else self._case.showing.wrong(finding, outcome)
+        return Attempt(
+            finding,
+            count,
+            "unknown" if finding.verdict == "unknown" else "confirmed",
+            plan,
+            how,
+            as_recorded,
+            {
+                "unknown": "a wait that was not seen may prevent it",
+                "possible": "if the ops touch what was inferred or may be written",
+            }.get(finding.verdict, ""),
+            tried,
+            None if wrong is None else tell(wrong, self._case.names, [finding]),
+            judged(self._case, plan, delays, lines, outcome, found=1, first_found=0),
+        )
 
     def _why_not(self, finding: Finding, turned: bool) -> str:
         if finding.kind == "lifetime":

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ..check.findings import Finding, Report
 from ..outcome import AT_END, Outcome, WrongRead
 from .names import Names
+from .pairs import flipped
 
 __all__ = ["Showing"]
 
@@ -35,8 +36,10 @@ class Showing:
         self._names = names
         self._op_ids = op_ids
         self.report = report
+        known = {(f.signature, f.ops[0].op, f.ops[-1].op) for f in report.findings}
         examples = [g.example for g in report.groups]
-        self._findings = [*report.findings, *(e for e in examples if e not in report.findings[:1])]
+        more = [f for f in examples if (f.signature, f.ops[0].op, f.ops[-1].op) not in known]
+        self._findings = [*report.findings, *more]
         self._by_row: dict[int, list[int]] = {}
         self._by_sort: dict[tuple[str, frozenset[str]], list[int]] = {}
         self._rows: list[tuple[int, ...]] = []
@@ -58,11 +61,21 @@ class Showing:
         """Return the rows of a finding's ops."""
         return tuple(self.row(o.op) for o in finding.ops)
 
-    def of(self, wrong: WrongRead) -> list[Finding]:
-        """Return the findings that a wrong read shows; those of the same kind where it is none of these."""
-        at = {i for row in self._involved(wrong) for i in self._by_row.get(row, ())}
-        found = [self._findings[i] for i in sorted(at) if self.shows(self._findings[i], self._rows[i], wrong)]
+    def of(self, wrong: WrongRead, outcome: Outcome) -> list[Finding]:
+        """Return the findings that a wrong read of a run shows; those of the same kind where it is none."""
+        at = sorted({i for row in self._involved(wrong) for i in self._by_row.get(row, ())})
+        pairs = [(self._findings[i], self._rows[i]) for i in at]
+        found = [f for f, rows in pairs if self.shows(f, rows, wrong)]
+        found += [f for f, rows in pairs if f not in found and self.near(f, rows, wrong, outcome)]
         return found or self._alike(wrong)
+
+    def wrong(self, finding: Finding, outcome: Outcome) -> WrongRead | None:
+        """Return the wrong read of a run that shows a finding."""
+        rows = self.rows(finding)
+        for wrong in outcome.wrong:
+            if self.shows(finding, rows, wrong):
+                return wrong
+        return next((w for w in outcome.wrong if self.near(finding, rows, w, outcome)), None)
 
     def shows(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
         """Whether a wrong read shows exactly this pair."""
@@ -82,14 +95,18 @@ class Showing:
                 return True
         return False
 
-    def touches(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
-        """Whether one op of the pair read something wrong there, wherever that came from."""
+    def near(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead, outcome: Outcome) -> bool:
+        """Whether an op of a pair read something wrong there while the two came the wrong way around.
+
+        What it saw may be from another writer than the other op.
+        """
         return (
             finding.kind == "race"
             and not wrong.derived
             and wrong.kind in ("stale", "torn")
             and wrong.row in rows
             and self._meets(finding, wrong)
+            and flipped(finding, rows, outcome)
         )
 
     def confirmed(self, outcome: Outcome) -> list[Finding]:
@@ -97,7 +114,7 @@ class Showing:
         found: dict[int, Finding] = {}
         for wrong in outcome.wrong:
             if not wrong.derived:
-                found.update((id(f), f) for f in self.of(wrong))
+                found.update((id(f), f) for f in self.of(wrong, outcome))
         if outcome.stuck:
             stuck = set(outcome.stuck)
             for finding, rows in zip(self._findings, self._rows, strict=True):

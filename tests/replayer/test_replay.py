@@ -72,7 +72,8 @@ def test_delays_from_text_files_plans_and_several(tmp_path: Path) -> None:
     plan = parse_expression(AIM)
     for one in (AIM, str(path), plan):
         assert replay(bug(), delays=one).verdict == "confirmed"
-    for several in ([AIM], [plan, "#0 +1ns after_end"], [AIM, str(path)]):
+    both: list[list[Plan | str]] = [[AIM], [plan, "#0 +1ns after_end"], [AIM, str(path)]]
+    for several in both:
         assert replay(bug(), delays=several).verdict == "confirmed"
     result = replay(bug(), delays=str(path))
     assert [(m.line, m.count) for m in result.matched] == [(3, 1), (4, 1), (5, 0)]
