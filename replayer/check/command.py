@@ -180,24 +180,24 @@ def _next(asked: Asked, report: Report) -> str:
     """Return the next useful command, ready to be pasted."""
     tape = quoted(asked.tape)
     litmus = asked.tape.suffix.startswith(".litmus")
-    again = f"tapedelay check {tape}" + (f" --variant {asked.variant}" if asked.variant else "")
+    this = tape + (f" --variant {asked.variant}" if asked.variant else "")
     if asked.write is not None:
-        return f"{again} --baseline {quoted(asked.write)}"
+        return f"tapedelay check {this} --baseline {quoted(asked.write)}"
     if asked.baseline is not None:
-        again += f" --baseline {quoted(asked.baseline)}"
+        this += f" --baseline {quoted(asked.baseline)}"
     if report.exit_code == 0 and not litmus:
         return f"tapedelay info --dump --no-times {tape}  # compare it with another run's by diff"
     if report.exit_code != 1:
         return f"tapedelay info {tape}"
-    left = [g for g in report.groups if not g.example.accepted]
-    if not asked.show_all and any(g.count > 1 for g in left):
-        return f"{again} --all"
+    if not asked.show_all:
+        return f"tapedelay replay {this} --search"
     if asked.repaired and asked.variant is None:
-        return f"{again} --variant fixed"
+        return f"tapedelay check {this} --variant fixed"
     if litmus:
         return f"tapedelay info --dump {tape}"
     if asked.baseline is None:
-        return f"{again} --write-baseline known.json"
+        return f"tapedelay check {this} --write-baseline known.json"
+    left = [g for g in report.groups if not g.example.accepted]
     ids = [op.op for op in left[0].example.ops]
     return f"tapedelay export {tape} --format litmus --ops {min(ids)}:{max(ids) + 1}"
 

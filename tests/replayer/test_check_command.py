@@ -32,7 +32,7 @@ def test_exit_codes_and_variants(bug: Path, capsys: Capture) -> None:
     assert "1 race in 3 ops" in out.out
     assert "nothing orders the copy of `M0` on vk0 before the host code on H that writes `M0`" in out.out
     assert "missing: an edge from the end of 2 to the start of 5" in out.out
-    assert out.err.startswith("next: tapedelay check")
+    assert out.err == f"next: tapedelay replay {bug} --search\n"
     assert run(["check", str(bug), "--variant", "buggy"]) == 1
     assert run(["check", str(bug), "--variant", "fixed"]) == 0
     assert "clean: 0 races" in capsys.readouterr().out
@@ -89,19 +89,21 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, bug: Path, capsys: Captu
         (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("next: ")]
         return line.removeprefix("next: tapedelay ")
 
-    assert after(tape) == f"check '{tape}' --all"
+    assert after(tape) == f"replay '{tape}' --search"
     assert after(tape, "--all") == f"check '{tape}' --write-baseline known.json"
     assert after(tape, "--write-baseline", known) == f"check '{tape}' --baseline '{known}'"
     accepted = known.read_text()
     known.write_text('{"schema": "tapedelay-baseline-1", "accepted": []}')
-    assert after(tape, "--baseline", known) == f"check '{tape}' --baseline '{known}' --all"
+    assert after(tape, "--baseline", known) == f"replay '{tape}' --baseline '{known}' --search"
     assert after(tape, "--baseline", known, "--all") == f"export '{tape}' --format litmus --ops 0:2"
     known.write_text(accepted)
     diff = "  # compare it with another run's by diff"
     assert after(tape, "--baseline", known) == f"info --dump --no-times '{tape}'{diff}"
     assert after(clean) == f"info --dump --no-times '{clean}'{diff}"
     assert after(litmus) == f"info {litmus}"
-    assert after(bug) == f"check {bug} --variant fixed"
+    assert after(bug) == f"replay {bug} --search"
+    assert after(bug, "--variant", "buggy") == f"replay {bug} --variant buggy --search"
+    assert after(bug, "--all") == f"check {bug} --variant fixed"
 
 
 def test_an_empty_tape(tmp_path: Path, capsys: Capture) -> None:
