@@ -28,7 +28,7 @@ def graphs(count: int) -> list[Dag]:
 
 def checked(p: Pattern) -> set[tuple[str, str, str]]:
     """Return the pairs that `check` finds."""
-    return {(*f.labels, f.hazard) for f in check_tape(p.tape).findings}
+    return {(f.labels[0], f.labels[1], f.hazard) for f in check_tape(p.tape).findings}
 
 
 def brute(p: Pattern) -> set[tuple[str, str, str]]:
