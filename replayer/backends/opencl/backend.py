@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ....formats.delays.resolved import Delays
 from ....formats.errors import ReplayFailed, Unsupported
 from ...outcome import Outcome
-from ...program import Program
+from ...program import Program, checked
 from ..protocol import Capabilities, Options, Pin
 from .graph import lay_out
 from .judge import Judge
@@ -90,10 +90,11 @@ class LoadedOpenCL:
         ReplayFailed
             The runtime failed, or nothing went on for `Options.timeout_s`.
         UsageError
-            The interleaving is of another program.
+            The interleaving or a delay is of another program.
         """
         if self._closed:
             raise ReplayFailed("the program is closed", where=NAME, next_step="load it again")
+        checked(self.program, delays)
         trace = self._run(delays, pin.schedule if pin is not None else None)
         return self.judge.outcome(trace, self.options.wrong_limit, self._notes())
 
@@ -116,4 +117,4 @@ class LoadedOpenCL:
         notes = [f"on {self.device.name}, up to {self.device.workers} commands at once"]
         if any(a.stage >= 0 for a in self.memory.all):
             notes.append("device ops touch host memory through staged copies")
-        return tuple(notes)
+        return (*self.program.notes, *notes)

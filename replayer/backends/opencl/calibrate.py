@@ -10,7 +10,7 @@ import numpy as np
 
 from ....formats.errors import ReplayFailed
 
-__all__ = ["ClockMap", "Spin", "calibrate_spin", "sample_clock"]
+__all__ = ["ClockMap", "Sample", "Spin", "calibrate_spin", "sample_clock"]
 
 TARGET_NS = 4_000_000
 """Length of the spin that is measured: long against a launch, short against patience."""
@@ -66,6 +66,15 @@ def calibrate_spin(cl: Any, queue: Any, kernel: Any) -> Spin:
     return Spin(max(best, 1) / rounds)
 
 
+@dataclass(frozen=True, order=True)
+class Sample:
+    """A moment in both clocks, and how long the call took that noted it; the shorter, the better."""
+
+    width_ns: int
+    device_ns: int
+    host_ns: int
+
+
 @dataclass(frozen=True)
 class ClockMap:
     """Device clock to host clock, a line through two samples.
@@ -76,32 +85,37 @@ class ClockMap:
         A moment in both clocks.
     rate : float
         Host nanoseconds per device nanosecond.
+    error_ns : int
+        Two moments of different clocks that are nearer to each other may have been the other way round.
     """
 
     device_ns: int
     host_ns: int
     rate: float = 1.0
+    error_ns: int = 0
 
     @staticmethod
-    def through(a: tuple[int, int], b: tuple[int, int]) -> ClockMap:
-        """Return the line through two samples (device, host); rate 1 where they are too near each other."""
-        apart = b[0] - a[0]
-        rate = (b[1] - a[1]) / apart if apart > 50_000_000 else 1.0
-        return ClockMap(a[0], a[1], rate if 0.999 < rate < 1.001 else 1.0)
+    def through(a: Sample, b: Sample) -> ClockMap:
+        """Return the line through two samples; rate 1 where they are too near each other."""
+        apart = b.device_ns - a.device_ns
+        rate = (b.host_ns - a.host_ns) / apart if apart > 50_000_000 else 1.0
+        return ClockMap(
+            a.device_ns, a.host_ns, rate if 0.999 < rate < 1.001 else 1.0, max(a.width_ns, b.width_ns)
+        )
 
     def host(self, device_ns: int) -> int:
         """Return a moment of the device clock in host time."""
         return self.host_ns + round((device_ns - self.device_ns) * self.rate)
 
 
-def sample_clock(cl: Any, queue: Any) -> tuple[int, int]:
+def sample_clock(cl: Any, queue: Any) -> Sample:
     """Return a moment in device and host time: the tightest of a few enqueues, which the driver times."""
-    best = (1 << 62, 0, 0)
-    for _ in range(8):
+    found = []
+    for _ in range(16):
         before = time.perf_counter_ns()
         event = cl.enqueue_marker(queue)
         after = time.perf_counter_ns()
         queue.flush()
         event.wait()
-        best = min(best, (after - before, int(event.profile.queued), (before + after) // 2))
-    return best[1], best[2]
+        found.append(Sample(after - before, int(event.profile.queued), (before + after) // 2))
+    return min(found)

@@ -106,6 +106,7 @@ def _ordered_by_queue(graph: Graph, source: int, target: int) -> bool:
 def _waits(graph: Graph) -> None:
     contract = graph.contract
     first, sources = contract.by_target()
+    place = {node: at for at, node in enumerate(graph.order.schedule)}
     for unit in graph.home:
         before = {~s for s in sources[first[unit] : first[unit + 1]] if not _ordered_by_queue(graph, s, unit)}
         before |= {p for p in contract.parents.get(unit, ()) if not _ordered_by_queue(graph, p, unit)}
@@ -117,8 +118,8 @@ def _waits(graph: Graph) -> None:
             graph.after[~unit] = below
         records = contract.any_of.get(unit)
         if records:
-            # One that never happens is no help; the order has found at least one that does.
-            graph.any_of[unit] = tuple(~r for r in records if r in graph.home)
+            # Those that come before it in the reference order: there is at least one.
+            graph.any_of[unit] = tuple(~r for r in records if place.get(r, place[unit]) < place[unit])
 
 
 def _sequences(graph: Graph) -> None:

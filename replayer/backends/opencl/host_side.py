@@ -153,15 +153,13 @@ class HostSide:
         self.progress += 1
 
     def _look_again(self, unit: int, a: Access, copied: Bytes | None, torn: Lost | None) -> None:
-        look = self.looks[a.index]
+        look, content = self.looks[a.index], self._read(unit, a)
         if torn is not None:
-            if torn.any():
-                look.after = ~look.before & ((1 << 64) - 1)
-            return
-        content = self._read(unit, a)
-        if copied is not None:
-            content = np.concatenate((copied, content[len(copied) :]))
-        look.after = digest(content, a.at)
+            look.after = ~look.before & ((1 << 64) - 1) if torn.any() else look.before
+        else:
+            if copied is not None:
+                content = np.concatenate((copied, content[len(copied) :]))
+            look.after = digest(content, a.at)
         if look.after != look.before:
             look.content_after = content.tobytes()
 

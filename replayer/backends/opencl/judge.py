@@ -56,7 +56,7 @@ class Judge:
             if unit in graph.home:
                 start[row], end[row] = trace.start_ns[unit], trace.end_ns[unit]
         wrong = self._wrong_reads(trace)
-        wrong += self.lives.facts(trace.start_ns, trace.done_ns, trace.end_ns)
+        wrong += self.lives.facts(trace)
         wrong.sort(key=lambda w: w.at_ns)
         wrong += self._at_end(trace)
         stuck = graph.order.stuck
@@ -167,7 +167,7 @@ def _chain(wrong: list[WrongRead], graph: Graph) -> tuple[int, ...]:
     seen_from: defaultdict[int, list[int]] = defaultdict(list)
     for w in wrong:
         for s in w.saw:
-            if s.state == "derived" and s.writer >= 0 and w.row != s.writer:
+            if s.state in ("derived", "torn") and s.writer >= 0 and w.row != s.writer:
                 seen_from[s.writer].append(w.row)
     first = wrong[0].row
     came_from: dict[int, int | None] = {first: None}

@@ -121,18 +121,17 @@ __kernel void end(__global uchar* mem, __global const long* access, __global ulo
   for (long a = first; a < last; ++a) {
     __global const long* row = access + a * COLUMNS;
     if (!(row[MODE] & FOLD)) continue;
-    ulong before = slot[a * SLOTS + BEFORE], after = before;
+    ulong before = slot[a * SLOTS + BEFORE], after = before, copied = row[COPIED];
     if (!(row[MODE] & KIN)) {
       if (row[MODE] & WRITE) {
         if (!holds(mem + row[DATA], row[BYTES], row[NOMINAL], mark_of(row[OP]))) after = ~before;
       } else {
-        ulong copied = row[COPIED];
         after = digest(mem + row[COPIED_TO], copied, row[NOMINAL]) +
                 digest(mem + row[DATA] + copied, row[BYTES] - copied, row[NOMINAL] + copied);
-        if (after != before && row[SNAP] >= 0)
-          for (ulong i = 0; i < (ulong)row[BYTES]; ++i)
-            snap[row[SNAP] + row[BYTES] + i] = i < copied ? mem[row[COPIED_TO] + i] : mem[row[DATA] + i];
       }
+      if (after != before && row[SNAP] >= 0)
+        for (ulong i = 0; i < (ulong)row[BYTES]; ++i)
+          snap[row[SNAP] + row[BYTES] + i] = i < copied ? mem[row[COPIED_TO] + i] : mem[row[DATA] + i];
     }
     slot[a * SLOTS + AFTER] = after;
   }

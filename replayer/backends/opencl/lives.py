@@ -6,18 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from ....formats.columns import Columns
 from ...outcome import WrongRead
 from ...program import Program
 from .graph import Graph
-from .memory import Access, Memory
+from .memory import Memory
+from .run import Times, Trace
 
 __all__ = ["Lives"]
-
-Times = npt.NDArray[np.int64]
 
 _USES_SYNC = frozenset({"record", "wait", "semsig", "semwait", "coll", "compute", "kernel"})
 
@@ -116,40 +112,51 @@ class Lives:
                 lives.add(root)
         return frozenset(gone - lives)
 
-    def facts(self, start: Times, done: Times, end: Times) -> Iterator[WrongRead]:
-        """Yield uses outside of a life, given when units started, were done and let others go on."""
+    def facts(self, trace: Trace) -> Iterator[WrongRead]:
+        """Yield uses outside of a life."""
         unit = self.contract.unit
         for a, lives in self._users:
             of = unit[a.row]
-            if start[of] < 0 or done[of] < 0:
+            if trace.start_ns[of] < 0 or trace.done_ns[of] < 0:
                 continue
             for life in lives:
-                at = self._outside(life, of, start, done, end)
+                at = self._outside(life, a.row, trace)
                 if at >= 0:
-                    yield self._wrong(a, at)
+                    yield WrongRead(a.row, a.access, "freed", a.root, a.begin, a.end, at)
                     break
         for ending, rows in self._sync_users.items():
             over = unit[ending]
             for row in rows:
                 of = unit[row]
-                if 0 <= end[over] <= start[of] and of not in self._all_before(over):
-                    yield WrongRead(row, -1, "destroyed", -1, 0, 0, int(start[of]))
+                if self._is_before(over, trace.end_ns, of, trace.start_ns, trace):
+                    yield WrongRead(row, -1, "destroyed", -1, 0, 0, int(trace.start_ns[of]))
 
-    def _outside(self, life: _Life, of: int, start: Times, done: Times, end: Times) -> int:
+    def _outside(self, life: _Life, row: int, trace: Trace) -> int:
+        """Return when an access was outside of a life, or -1."""
         unit = self.contract.unit
-        if life.begin >= 0:
+        of = unit[row]
+        start, done, end = trace.start_ns, trace.done_ns, trace.end_ns
+        # Of a use that follows the alloc in row order `check` says nothing either.
+        if 0 <= row < life.begin and unit[life.begin] != of:
             begun = unit[life.begin]
-            early = end[begun] < 0 or end[begun] > start[of]
-            if early and begun != of and begun not in self._all_before(of):
+            if end[begun] < 0 or self._is_before(of, start, begun, end, trace):
                 return int(start[of])
-        if life.end >= 0:
+        if life.end >= 0 and unit[life.end] != of:
             over = unit[life.end]
-            if over != of and 0 <= end[over] < done[of] and of not in self._all_before(over):
+            if self._is_before(over, end, of, done, trace):
                 return int(max(end[over], start[of]))
         return -1
 
-    def _wrong(self, a: Access, at: int) -> WrongRead:
-        return WrongRead(a.row, a.access, "freed", a.root, a.begin, a.end, at)
+    def _is_before(self, a: int, at: Times, b: int, until: Times, trace: Trace) -> bool:
+        """Whether a moment of unit `a` came before one of `b`: by the edges, else by the clocks."""
+        if not (at[a] >= 0 and until[b] >= 0):
+            return False
+        if a in self._all_before(b):
+            return True
+        if b in self._all_before(a):
+            return False
+        mixed = self.graph.is_host(a) != self.graph.is_host(b)
+        return bool(at[a] + (trace.clock_error_ns if mixed else 0) < until[b])
 
     def _all_before(self, unit: int) -> frozenset[int]:
         """Return what has ended before a unit starts, whatever the clocks of host and device say."""

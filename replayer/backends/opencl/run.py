@@ -39,6 +39,8 @@ class Trace:
         Since the start of the run; -1: never.
     start_ns, done_ns, end_ns : numpy.ndarray of int64, shape (rows,)
         By unit: first access, last access, and when others may go on.
+    clock_error_ns : int
+        Of times of queues against those of host threads.
     before, after, stamp : list of int
         By access: digest of what it read as the op began, the same as it ended, and the value written.
     content, content_after : dict
@@ -52,6 +54,7 @@ class Trace:
     start_ns: Times
     done_ns: Times
     end_ns: Times
+    clock_error_ns: int
     before: list[int]
     after: list[int]
     stamp: list[int]
@@ -205,6 +208,7 @@ def _collect(session: Session, host: HostSide, device: DeviceSide, clocks: Clock
         start,
         done,
         end,
+        clocks.error_ns,
         before,
         after,
         stamp,
