@@ -20,6 +20,7 @@ from .resolved import Delays
 __all__ = ["Anchors", "LineMatch", "Matched", "match_plan"]
 
 _Rows = npt.NDArray[np.int64]
+_COLUMNS = ("op", "kind", "name", "label", "queue", "access_set")
 _ORDINAL = re.compile(r"#[0-9]+ ")
 
 
@@ -134,7 +135,7 @@ class Anchors:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._ops = Columns(tape.table("ops"))
+        self._ops = Columns(tape.columns("ops", _COLUMNS))
         self.op_ids = self._ops.ints("op")
         self._masks: dict[tuple[str, Glob | str], Bools] = {}
         self._matching: dict[Pattern, _Rows] = {}

@@ -195,6 +195,11 @@ class Asked:
     baseline: Path | None = None
     time_scale: float = 1.0
 
+    @property
+    def on_backend(self) -> list[str]:
+        """The option that names the backend; empty for the default."""
+        return [] if self.backend == "virtual" else [f"--backend {quoted(self.backend)}"]
+
     def command(self, *more: str) -> str:
         """Return the command line that does the same, with more options."""
         words = ["tapedelay replay", quoted(self.tape)]
@@ -334,24 +339,26 @@ def _next(asked: Asked, result: Replay, out: Path | None) -> str:
     given = expressions if seeds and len(expressions) <= 20 else list(asked.delays)
     delays = [f"--delays {quoted(d)}" for d in given]
     if result.verdict in ("confirmed", "wrong", "unknown"):
-        if result.backend == "virtual" and result.verdict != "unknown":
-            return asked.command(*delays, "--backend threads --pin")
-        return asked.command(*delays)
+        if result.backend == "virtual":
+            more = ["--backend threads --pin"] * (result.verdict != "unknown")
+        else:
+            more = [f"--backend {quoted(asked.backend)} --pin", *["--repeat 100"] * asked.pin]
+        return asked.command(*delays, *more)
     if result.verdict == "deadlock":
         return f"tapedelay check {quoted(asked.tape)}"
     if result.verdict == "cannot judge":
         return f"tapedelay info {quoted(asked.tape)}"
     if any(not g.example.accepted for g in result.report.groups):
-        return asked.command("--search")
+        return asked.command(*asked.on_backend, "--search")
     return replace(asked, baseline=None).command("--delays 'seed=1 max=200us' --repeat 1000")
 
 
 def _next_of_search(asked: Asked, result: Search, written: list[Path]) -> str:
     shown = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
     if written:
-        return asked.command(f"--delays {quoted(written[0])}")
+        return asked.command(*asked.on_backend, f"--delays {quoted(written[0])}")
     if shown:
-        return asked.command(f"--delays {quoted(shown[0].expression)}")
+        return asked.command(*asked.on_backend, f"--delays {quoted(shown[0].expression)}")
     if result.of("confirmed"):
-        return asked.command()
+        return asked.command(*asked.on_backend)
     return f"tapedelay check {quoted(asked.tape)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..outcome import AT_END
 
 __all__ = ["Names"]
 
+_COLUMNS = ("op", "kind", "name", "label", "queue", "access_set", "step", "split")
 _READS = ("read", "update")
 _WRITES = ("write", "update", "may_write", "reduce")
 
@@ -22,7 +24,7 @@ class Names:
     """Makes `OpView`s and phrases of rows."""
 
     def __init__(self, tape: Tape) -> None:
-        self._ops = tape.table("ops")
+        self._tape = tape
         self._accesses = tape.table("accesses")
         self._queues: list[dict[str, Any]] = tape.table("queues").select(["name", "device"]).to_pylist()
         self._devices: list[dict[str, Any]] = tape.table("devices").select(["name", "kind"]).to_pylist()
@@ -31,14 +33,13 @@ class Names:
         self._shared: dict[int, int] | None = None
         self._views: dict[tuple[int, int], OpView] = {}
 
+    @cached_property
+    def _ops(self) -> pa.Table:
+        return self._tape.columns("ops", _COLUMNS)
+
     def title(self, buffer: int) -> str:
         """Return the name of a buffer."""
         return self._buffers.column("name")[buffer].as_py() or f"buffer {buffer}"
-
-    def queue(self, row: int) -> int:
-        """Return the queue of a row."""
-        queue: int = self._ops.column("queue")[row].as_py()
-        return queue
 
     def queue_name(self, queue: int) -> str:
         """Return the name of a queue."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...formats.delays import LineMatch
-from ..check.findings import NO_OPS, Finding, Report, joined, plural
+from ..check.findings import NO_OPS, Finding, Report, joined
 from .results import Replay
 from .search import Attempt, Search
 from .timeline import Timeline
-from .told import Told, chain_words, time_words
+from .told import Told, chain_words, counted, time_words
 
 __all__ = ["render_replay", "render_search"]
 
@@ -28,7 +28,7 @@ _OPS = 20
 def render_replay(result: Replay) -> list[str]:
     """Return the result of a replay."""
     outcome = result.outcome
-    ops = f"{len(result.op_ids):,} op{'s' * (len(result.op_ids) != 1)}"
+    ops = counted(len(result.op_ids), "op")
     what = _count(result) + ("" if outcome.stuck else f" in {ops}")
     lines = [f"{result.tape}: {_WORDS[result.verdict]}: {what}, on {result.backend}"]
     if any(c.detail == NO_OPS for c in result.report.conditions):
@@ -44,9 +44,9 @@ def render_replay(result: Replay) -> list[str]:
         lines += _shows(first, result)
     lines += _deadlock(result)
     lines += ["", *_time(result.time)]
-    lines += _conditions(result.report)
-    lines += [f"  {n}" for n in outcome.notes]
-    return lines
+    if outcome.notes:
+        lines += ["", *(f"note: {n}" for n in outcome.notes)]
+    return lines + _conditions(result.report)
 
 
 def render_search(result: Search) -> list[str]:
@@ -54,9 +54,9 @@ def render_search(result: Search) -> list[str]:
     tried = [a for a in result.attempts if a.state != "accepted"]
     shown = result.of("confirmed") + result.of("unknown")
     word = _WORDS.get(result.verdict, "not shown")
-    kinds = plural(len(tried), "finding")
+    kinds = counted(len(tried), "finding")
     head = f"{len(shown)} of {kinds} shown" if tried else "nothing to search for"
-    lines = [f"{result.tape}: {word}: {head}, {plural(result.runs, 'run')} on {result.backend}"]
+    lines = [f"{result.tape}: {word}: {head}, {counted(result.runs, 'run')} on {result.backend}"]
     if result.interrupted:
         lines.append("  interrupted")
     for attempt in result.attempts:
@@ -82,7 +82,7 @@ def _attempt(attempt: Attempt) -> Iterator[str]:
     yield f"{_head(finding, attempt.count)}: {state}"
     yield f"  {finding.text}"
     if attempt.state == "not shown":
-        yield f"  {attempt.reason} ({plural(attempt.tried, 'run')})"
+        yield f"  {attempt.reason} ({counted(attempt.tried, 'run')})"
     if attempt.replay is None:
         return
     if attempt.expression:
@@ -110,31 +110,31 @@ def _count(result: Replay) -> str:
     if outcome.stuck:
         count = len(outcome.stuck)
         never = f"{count:,} of {len(result.op_ids):,} ops never start{'s' * (count == 1)}"
-        return never + (f", {plural(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
+        return never + (f", {counted(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
     if not outcome.judged:
         return "reads were not judged"
     accepted = sum(t.accepted for t in result.told)
     more = f", {accepted} accepted" if accepted else ""
-    wrong = f"{outcome.wrong_count:,} wrong read{'s' * (outcome.wrong_count != 1)}"
+    wrong = counted(outcome.wrong_count, "wrong read")
     return f"{wrong} of {outcome.reads:,}{more}"
 
 
 def _delays(matched: Sequence[LineMatch], *, pinned: bool) -> list[str]:
     how = "delay, pinned" if pinned else "delay"
-    lines = [f"  {how}: {m.text}: {plural(m.count, 'op')}" for m in matched[:_MANY]]
+    lines = [f"  {how}: {m.text}: {counted(m.count, 'op')}" for m in matched[:_MANY]]
     rest = matched[_MANY:]
     if rest:
-        lines.append(f"  and {len(rest):,} more lines: {plural(sum(m.count for m in rest), 'op')}")
+        lines.append(f"  and {len(rest):,} more lines: {counted(sum(m.count for m in rest), 'op')}")
     missed = sum(not m.count for m in rest)
     if missed:
-        lines.append(f"  {plural(missed, 'line')} of them matched nothing")
+        lines.append(f"  {counted(missed, 'line')} of them matched nothing")
     if pinned and not matched:
         lines.append("  pinned to the order of a run without delays")
     return lines
 
 
 def _runs(result: Replay) -> str:
-    text = f"{plural(result.runs, 'run')}{', interrupted' * result.interrupted}: "
+    text = f"{counted(result.runs, 'run')}{', interrupted' * result.interrupted}: "
     if result.first_found is None:
         return text + "none shows anything"
     text += f"{result.found:,} found something"
@@ -153,7 +153,7 @@ def _told(told: Told, head: str) -> list[str]:
     for what, parts, all_parts in (("saw", told.saw, w.saw), ("expected", told.expected, w.expected)):
         lines += [f"    {what if i == 0 else '':9}{p}" for i, p in enumerate(parts)]
         if len(all_parts) > len(parts):
-            lines.append(f"    {'':9}and {plural(len(all_parts) - len(parts), 'more part')}")
+            lines.append(f"    {'':9}and {counted(len(all_parts) - len(parts), 'more part')}")
     return lines
 
 
@@ -168,8 +168,8 @@ def _shows(first: Told, result: Replay) -> list[str]:
     others = [f for f in result.confirmed if f not in first.findings]
     if others:
         kinds = list(dict.fromkeys(f"{f.fault} on `{f.buffer}`" for f in others))
-        shown = joined(kinds[:_MANY]) if len(kinds) <= _MANY else f"{plural(len(kinds), 'kind')}"
-        lines.append(f"  the same run shows {plural(len(others), 'more finding')}: {shown}")
+        shown = joined(kinds[:_MANY]) if len(kinds) <= _MANY else f"{counted(len(kinds), 'kind')}"
+        lines.append(f"  the same run shows {counted(len(others), 'more finding')}: {shown}")
     return lines
 
 

@@ -215,7 +215,7 @@ def _path(program: Program, start: _Ints, end: _Ints, queue: _Ints) -> Path:
 
 def _parents(program: Program) -> dict[int, int]:
     """Return the row of each row's parent, for those that have one."""
-    column = program.tape.table("ops").column("parent")
+    column = program.tape.columns("ops", ("parent",)).column("parent")
     if column.null_count == len(column):
         return {}
     rows = np.flatnonzero(column.is_valid().to_numpy())

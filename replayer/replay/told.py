@@ -10,7 +10,7 @@ from ..check.findings import Finding, OpView
 from ..outcome import AT_END, Seen, WrongRead
 from .names import Names
 
-__all__ = ["Told", "chain_words", "span", "tell", "time_words"]
+__all__ = ["Told", "chain_words", "counted", "span", "tell", "time_words"]
 
 _PARTS = 4
 _CHAIN = 12
@@ -98,6 +98,11 @@ def tell(wrong: WrongRead, names: Names, findings: Sequence[Finding]) -> Told:
 def span(begin: int, end: int) -> str:
     """Return a byte range in words."""
     return f"bytes {begin:,} to {end:,}"
+
+
+def counted(count: int, word: str) -> str:
+    """Return ``1 op`` or ``1,423 ops``."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def time_words(ns: int) -> str:
