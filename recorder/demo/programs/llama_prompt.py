@@ -21,6 +21,7 @@ from typing import Any
 __all__ = ["main"]
 
 CONTEXT_TOKENS = 1024
+BATCH_TOKENS = 2048
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 
 
@@ -74,8 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _params(engine: Any, options: argparse.Namespace) -> Any:
     params = engine.CommonParams()
     params.model.path = options.model
-    params.n_ctx = CONTEXT_TOKENS
-    params.n_batch = CONTEXT_TOKENS
+    params.n_ctx = options.context
+    params.n_batch = min(options.context, BATCH_TOKENS)
     params.n_ubatch = options.ubatch
     params.n_gpu_layers = options.gpu_layers
     params.n_parallel = 1
@@ -114,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     prompt.add_argument("--prompt-tokens", type=int, default=0, help="or so many tokens of a fixed series")
     parser.add_argument("--n-predict", type=int, default=12, help="tokens to predict, greedily")
     parser.add_argument("--repeat", type=int, default=1, help="run the prompt so many times")
+    parser.add_argument("--context", type=int, default=CONTEXT_TOKENS, help="tokens of the context")
     parser.add_argument("--ubatch", type=int, default=512, help="tokens per ubatch")
     parser.add_argument("--gpu-layers", type=int, default=99, help="layers on devices; 0 = all on the CPU")
     parser.add_argument("--kv-host", action="store_true", help="keep KV and recurrent state in host memory")

@@ -1,0 +1,1 @@
+"""What the benchmarks run beside the library, on the same tape."""
