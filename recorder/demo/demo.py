@@ -1,6 +1,7 @@
-"""``make demo``: a real llama.cpp, recorded without a GPU, and its race named.
+"""``make demo``: a real llama.cpp, recorded without a GPU, its race named, and shown by one delay.
 
-Two demonstrations. *tiny*: upstream bug #26040 before and after its fix, on a tiny model with random weights.
+Two demonstrations. *tiny*: upstream bug #26040 before and after its fix, on a tiny model with random weights;
+both tapes are replayed with the delay that shows the race of the first.
 *smollm2*: a real model on a real prompt with the newest engine, on two devices, each device profile in turn.
 Either one fails when a tape does not show what it must show.
 """
@@ -13,17 +14,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ...formats.errors import InfrastructureError, TapedelayError
 from . import engines
-from .commands import engine_environment, prompt_program, record_arguments, record_program, shown, tapedelay
+from .commands import engine_environment, prompt_program, record_arguments, record_program, shown
+from .screen import DemoError, Screen
 
 __all__ = ["main"]
 
@@ -46,10 +44,6 @@ profile; no run shows all of them.
 """
 
 
-class DemoError(Exception):
-    """A tape does not show what it must show."""
-
-
 @dataclass(frozen=True)
 class Stage:
     """One recording of the demonstration and what its tape must show."""
@@ -61,28 +55,6 @@ class Stage:
     profile: str
     devices: int
     program: list[str]
-
-
-class Screen:
-    """What the user sees: plain lines, and a spinner only where there is a terminal."""
-
-    def __init__(self) -> None:
-        self._status = Console(stderr=True)
-
-    def line(self, text: str = "") -> None:
-        """Print one line, or several."""
-        print(text, flush=True)
-
-    @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Say what takes a while, and afterwards how long it took."""
-        start = time.monotonic()
-        if self._status.is_terminal:
-            with self._status.status(what):
-                yield
-        else:
-            yield
-        self.line(f"  {what}: {time.monotonic() - start:.1f} s")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,7 +125,7 @@ def _demo_bug(screen: Screen, out: Path) -> Path:
         else:
             tape = out / f"{stage.tape}.tape"
             answers.append(_record(screen, stage, packages, tape))
-        found = _check(screen, tape)
+        found = screen.judged("check", tape)
         _expect(found, stage.races, tape, RACING_PAIR)
         tapes.append(tape)
     screen.line()
@@ -163,8 +135,23 @@ def _demo_bug(screen: Screen, out: Path) -> Path:
             if answers[0] != answers[1]
             else "The answers are equal: by luck, and the race is named all the same."
         )
+    _show(screen, tapes[0], tapes[1], out / "ggml-26040.delays")
     screen.line(f"tapes: {', '.join(str(tape) for tape in tapes)}")
     return tapes[0]
+
+
+def _show(screen: Screen, bad: Path, good: Path, plan: Path) -> None:
+    """Search the delay that shows the race, and replay both tapes with it."""
+    screen.line("\n== one delay shows it")
+    screen.told("replay", "--search", "--write-plan", plan, "--force", bad)
+    screen.line("\n  the tape from before the fix, with that delay:")
+    done = screen.told("replay", "--delays", plan, bad)
+    if done.code != 1 or not all(name in done.out for name in ("CONFIRMED", *RACING_PAIR)):
+        raise DemoError(f"{bad}: the delay that shows the race did not show it")
+    screen.line("\n  the tape from after the fix, with the same delay:")
+    if screen.told("replay", "--delays", plan, good).code:
+        raise DemoError(f"{good}: a wrong read with the same delay, expected none")
+    screen.line()
 
 
 def _demo_smollm2(screen: Screen, out: Path) -> Path:
@@ -184,7 +171,7 @@ def _demo_smollm2(screen: Screen, out: Path) -> Path:
         screen.line(f"\n== {stage.title}")
         tape = out / f"{stage.tape}.tape"
         _record(screen, stage, packages, tape)
-        found = _check(screen, tape, "--baseline", os.path.relpath(KNOWN))
+        found = screen.judged("check", "--baseline", os.path.relpath(KNOWN), tape)
         _expect(found, stage.races, tape, ("copy", "embd") if stage.races else ())
         tapes.append(tape)
     screen.line(f"\ntapes: {', '.join(str(tape) for tape in tapes)}")
@@ -202,17 +189,6 @@ def _record(screen: Screen, stage: Stage, packages: Path, tape: Path) -> list[in
     if stage.tape.startswith("smollm2"):
         screen.line(f"  text: {json.dumps(answer['text'].strip())}")
     return tokens
-
-
-def _check(screen: Screen, tape: Path, *options: str) -> dict[str, Any]:
-    command = shown(["check", *options, tape])
-    screen.line(f"  $ {command}")
-    done = tapedelay("check", *options, tape)
-    if done.code not in (0, 1):
-        raise DemoError(f"`{command}` ended with {done.code}:\n{done.out}{done.err}")
-    screen.line("\n".join(f"    {line}".rstrip() for line in done.out.rstrip().splitlines()))
-    found: dict[str, Any] = tapedelay("check", "--json", *options, tape).json()
-    return found
 
 
 def _expect(found: dict[str, Any], races: bool, tape: Path, pair: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tapedelay.recorder.demo import demo
 from tapedelay.recorder.demo.commands import Recording, tapedelay
+from tapedelay.recorder.demo.screen import DemoError, Screen
 
 TRACES = Path(__file__).resolve().parents[3] / "traces"
 BAD, GOOD = TRACES / "ggml-26040-bad.tape.zip", TRACES / "ggml-26040-good.tape.zip"
@@ -65,6 +66,12 @@ def test_without_wheels_it_says_so_and_checks_the_committed_tapes(tmp_path: Path
     assert "18 races" in done.stdout
     assert "nothing orders the copy of `model.input_embed`" in done.stdout
     assert "0 races" in done.stdout
+    shows = done.stdout[done.stdout.index("== one delay shows it") :]
+    assert shows.count("$ tapedelay replay ") == 3
+    assert "delay: first copy of model.input_embed on TAPE0 +" in shows
+    assert "FIRST WRONG READ" in shows
+    assert "ggml-26040-good.tape.zip: clean: 0 wrong reads" in shows
+    assert (tmp_path / "out" / "ggml-26040.delays").is_file()
     assert str(os.path.relpath(BAD)) in done.stdout or BAD.name in done.stdout
     assert "\x1b" not in done.stdout + done.stderr  # no terminal, no colours
     assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
@@ -108,6 +115,15 @@ def test_it_fails_loudly_when_a_tape_does_not_show_what_it_must(
     monkeypatch.setattr(demo, "_committed", lambda name, error: BAD)  # a race where there must be none
     assert demo.main(arguments) == 1
     assert "18 findings, expected none" in capsys.readouterr().err
+
+
+def test_it_fails_loudly_when_the_delay_does_not_tell_the_builds_apart(tmp_path: Path) -> None:
+    plan = tmp_path / "x.delays"
+    screen = Screen()
+    with pytest.raises(DemoError, match="a wrong read with the same delay, expected none"):
+        demo._show(screen, BAD, BAD, plan)
+    with pytest.raises(DemoError, match="the delay that shows the race did not show it"):
+        demo._show(screen, GOOD, GOOD, plan)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
