@@ -200,6 +200,7 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
     from ...formats.disk import binary_output
     from ...formats.exporters.perfetto import write_perfetto
     from ..check.findings import plural
+    from ..columns import core_tape
     from .marks import marks_of
 
     assert asked.output is not None
@@ -207,8 +208,9 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
     if asked.finding is not None:
         groups = [_choose(groups, asked.finding, tape)]
     marks = marks_of(tape, groups[:_MARKS_MAX])
+    edges = core_tape(tape, times=False).edges()
     with binary_output(asked.output) as file, _progress(tape, "exporting") as progress:
-        written = write_perfetto(tape, file, marks=marks, progress=progress)
+        written = write_perfetto(tape, file, marks=marks, edges=edges, progress=progress)
     if asked.as_json:
         print_json({"format": asked.form, **written.as_dict(), "file": str(asked.output)})
         return
@@ -225,6 +227,7 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
 
 def _html(tape: Tape, asked: Asked) -> None:
     from ...formats.exporters.page import finding_page
+    from ..columns import core_tape
     from .marks import marks_of
 
     report = _report(tape)
@@ -234,6 +237,7 @@ def _html(tape: Tape, asked: Asked) -> None:
     page = finding_page(
         tape,
         mark,
+        edges=core_tape(tape, times=False).edges(),
         conditions=[c.detail for c in report.conditions],
         commands=[f"tapedelay check {quoted(asked.tape.name)}"],
     )
