@@ -25,6 +25,9 @@ class Tape:
     def units(self) -> npt.NDArray[np.int32]:
         """Return the unit of each row."""
 
+    def roots(self) -> npt.NDArray[np.int32]:
+        """Return the memory of each buffer: its lowest root."""
+
     def parents(self, unit: int) -> list[int]:
         """Return the units that a unit is part of."""
 
@@ -112,3 +115,124 @@ class Virtual:
         self, row: npt.NDArray[np.int32], place: npt.NDArray[np.int8], ns: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int32]:
         """Return the events of a run in order: ``u`` where unit u starts, ``~u`` where it ends."""
+
+# --- check/bind.cpp
+
+class Pass:
+    """One pass of the check over a tape.
+
+    Parameters
+    ----------
+    tape : Tape
+        The tape.
+    unseen : list of bool
+        Per queue whether its waits were not all seen.
+    accepting : object or None
+        What a baseline accepts, see `replayer.check.accepting`.
+    sizes : list of int
+        Ranges per block, access sets kept, chains tried: the results do not depend on them.
+    """
+
+    def __init__(self, tape: Tape, unseen: list[bool], accepting: object, sizes: list[int] = ...) -> None: ...
+    def advance(self, ops: int) -> bool:
+        """Go on until a unit shows something or about so many ops are done; False at the end."""
+
+    def found(self) -> list[tuple[Any, ...]]:
+        """Return what the last unit showed: the fields of `judge.Pair`."""
+
+    @property
+    def done(self) -> int: ...
+    @property
+    def accesses(self) -> int: ...
+
+class LatestMap:
+    """A map from bytes to the latest op that touched them; `block` ranges stand in one block."""
+
+    def __init__(self, block: int = ...) -> None: ...
+    def cover(self, begin: int, end: int, rank: int) -> None:
+        """Give bytes to `rank`, which is at least as high as all before."""
+
+    def latest(self, begin: int, end: int) -> int:
+        """Return the highest rank in a range, or -1."""
+
+    @property
+    def top(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
+
+def check_facts(tape: Tape) -> dict[str, Any]:
+    """Return what the conditions of exactness ask about the ops.
+
+    ``touching``, ``unknown`` (ops that touch memory, and those of them of which nothing is known), ``waits``,
+    ``sets`` (whether any op waits, begins or ends something; has accesses), ``busy`` (queues of the first).
+    """
+
+# --- threads/bind.cpp
+
+_RealPart = tuple[int, int, int, int]
+"""Begin, end (real bytes), writer (row), what stands there: 0 version, 1 derived, 2 torn, 3 unknown."""
+
+RealWrongRead = tuple[
+    int, int, int, int, int, int, int, tuple[_RealPart, ...], tuple[_RealPart, ...], bool
+]
+"""As `WrongRead`, with real bytes."""
+
+class Threads:
+    """A program on native threads and in real memory; the threads live until `close`."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        first: npt.NDArray[np.int64],
+        root: npt.NDArray[np.int32],
+        mode: npt.NDArray[np.int8],
+        access: npt.NDArray[np.int32],
+        begin: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+        roots: npt.NDArray[np.int32],
+        root_begin: npt.NDArray[np.int64],
+        root_end: npt.NDArray[np.int64],
+        bytes: int,
+        gap_ns: npt.NDArray[np.int64],
+        duration_ns: npt.NDArray[np.int64],
+        values: bool,
+    ) -> None:
+        """Take `Tape.accesses` with the real bytes of `Layout`."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads wait for a run."""
+
+    @property
+    def reads(self) -> int:
+        """How many reads a run judges."""
+
+    def run(
+        self,
+        row: npt.NDArray[np.int32],
+        place: npt.NDArray[np.int8],
+        ns: npt.NDArray[np.int64],
+        pin: npt.NDArray[np.int32],
+        time_scale: float,
+        timeout_s: float,
+        limit: int,
+    ) -> tuple[
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        list[RealWrongRead],
+        int,
+        tuple[int, ...],
+        int,
+        int,
+        int,
+    ]:
+        """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain, how it
+        finished (0 done, 1 stuck, 2 late), and what would have gone on next, and when, where it is late.
+
+        An empty pin: free. Raises ValueError for a pin that is no order of events of the program.
+        """
+
+    def close(self) -> None: ...
