@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .pattern import Pattern
-from .script import Pair, verdict_lines
+from .script import Pair, aim, verdict_lines
 
 __all__ = ["MEANS", "Dag", "Node", "dag_patterns", "random_dag"]
 
@@ -103,7 +103,7 @@ class Dag:
         return Pattern(
             f"dags/{self.seed}-{len(self.nodes)}-over{self.queues}-{means}/{variant}",
             "\n".join(lines + edges) + "\n" + verdict_lines("race", pairs),
-            aimed[0][0] if aimed else "",
+            *aim(aimed[0] if aimed else None),
         )
 
 

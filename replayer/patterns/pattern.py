@@ -25,6 +25,9 @@ class Pattern:
     late : str
         Label of the op that shows the fault: if it starts after everything that is not ordered behind it has
         ended, some read sees a wrong version. Empty where the pattern is clean, or is wrong under any delay.
+    then : str
+        Label of the op that must come before it, and behind all that stands before both; empty if it does so
+        by itself.
 
     Notes
     -----
@@ -34,6 +37,7 @@ class Pattern:
     name: str
     text: str
     late: str = ""
+    then: str = ""
 
     @property
     def family(self) -> str:
@@ -70,5 +74,13 @@ class Pattern:
         return self.litmus.labels()[label]
 
     def delays(self, ns: int) -> Delays:
-        """Return the one delay that shows the fault, `ns` long; none where there is none to aim."""
-        return Delays.of([(self.row(self.late), BEFORE_START, ns)] if self.late else [])
+        """Return the delays that show the fault; none where there is none to aim.
+
+        Parameters
+        ----------
+        ns : int
+            How long `late` is held up; `then`, if there is one, half as long. More than twice what a run
+            takes without delays.
+        """
+        held = [(self.late, ns), (self.then, ns // 2)]
+        return Delays.of([(self.row(label), BEFORE_START, by) for label, by in held if label])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .pattern import Pattern
 
-__all__ = ["WAYS", "Link", "Script", "verdict_lines"]
+__all__ = ["WAYS", "Link", "Pair", "Script", "aim", "verdict_lines"]
 
 WAYS = ("missing", "unrecorded", "early", "late", "foreign", "rerecorded", "elsewhere")
 """How a link breaks: no record and no wait; a wait whose event is never recorded; the record before the op;
@@ -137,7 +137,7 @@ class Script:
         pairs = self._pairs(link, way)
         lines = verdict_lines("race", pairs)
         name = f"{self.name}/{link.first}-{link.second}-{way}"
-        return Pattern(name, self.text(link, way) + lines, pairs[0][0])
+        return Pattern(name, self.text(link, way) + lines, *aim(pairs[0]))
 
     def patterns(self, *, every_way: bool, turn: int = 0) -> Iterator[Pattern]:
         """Yield the right tape and, for each link, broken ones: in every way, or in one of them in turn."""
@@ -168,6 +168,15 @@ def _waits(link: Link, queue: str, way: str) -> list[str]:
     if way == "elsewhere":
         return [_wait(link, "idle")]
     return [_wait(link, queue, link.older if way == "stale" else "")]
+
+
+def aim(pair: Pair | None) -> tuple[str, str]:
+    """Return what to hold up so that a pair shows (`Pattern.late`, `Pattern.then`)."""
+    if pair is None:
+        return "", ""
+    first, second, hazard, _ = pair
+    # a read is wrong if the write comes before it, but behind the write that it should have seen
+    return first, second if hazard == "WAR" else ""
 
 
 def verdict_lines(kind: str, pairs: tuple[Pair, ...] | list[Pair]) -> str:

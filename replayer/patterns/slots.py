@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .pattern import Pattern
-from .script import Pair, Script, verdict_lines
+from .script import Pair, Script, aim, verdict_lines
 
 __all__ = ["reused_range", "ring", "slot_patterns"]
 
@@ -90,8 +90,8 @@ def _rings(*, full: bool) -> Iterator[Pattern]:
                 full=lambda i, at=at: int(i == at),  # type: ignore[misc]
             )
         for variant, (text, pairs) in made.items():
-            late = pairs[0][0] if pairs else ""
-            yield Pattern(f"{name}/{variant}", text + verdict_lines("race", pairs), late)
+            held = aim(pairs[0] if pairs else None)
+            yield Pattern(f"{name}/{variant}", text + verdict_lines("race", pairs), *held)
         text, _ = ring(blocks, block_bytes=size, ring_bytes=room, silent=blocks - 1)
         yield Pattern(f"{name}/never-told", text + f"deadlock: have{blocks - 1}\n")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .pattern import Pattern
+from .script import aim
 
 __all__ = ["HAZARDS", "MEANS", "Means", "handover", "wait_patterns"]
 
@@ -155,13 +156,13 @@ def handover(means: str, variant: str, hazard: str) -> Pattern:
         for row in how.rows[variant]
     ]
     if variant == "clean":
-        verdict, late = "clean", ""
+        verdict, held = "clean", ("", "")
     elif variant in _STUCK:
-        verdict, late = "deadlock: w", ""
+        verdict, held = "deadlock: w", ("", "")
     else:
         verdict = f"{'possible' if hazard == 'scatter' else 'race'}: x x y {name} M"
-        late = "x"
-    return Pattern(f"waits/{means}-{hazard}/{variant}", _HEAD + "\n".join(rows) + f"\n{verdict}\n", late)
+        held = aim(("x", "y", name, "M"))
+    return Pattern(f"waits/{means}-{hazard}/{variant}", _HEAD + "\n".join(rows) + f"\n{verdict}\n", *held)
 
 
 def wait_patterns(*, full: bool = False) -> Iterator[Pattern]:

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tapedelay.formats.delays.resolved import Delays
-from tapedelay.formats.litmus import Litmus, read
+from tapedelay.formats.litmus import read
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer.backends.protocol import Options
 from tapedelay.replayer.backends.virtual import LoadedVirtual, VirtualBackend
 from tapedelay.replayer.program import Program
-from tapedelay.replayer.replay import Attempt, Search, replay, search
+from tapedelay.replayer.replay import replay
 
-from .aiming import NONE, small_delays
+from .aiming import small_delays
+from .corpus_cases import FIXED, NOT_SHOWN, RACY, moved, not_shown, searched
 
-CORPUS = Path(__file__).parent.parent / "corpus"
-FILES = sorted(CORPUS.glob("*/*.litmus"))
-SURE = ("race", "possible", "lifetime", "deadlock")
-
-NOT_SHOWN = {
-    "double-free": "a second free touches no memory that anything reads",
-    "graph-siblings": "the launch that both kernels are part of writes the bytes itself when it ends",
-    "suballocation-use-after-free": "the pool that the range is part of is still there",
-}
-"""Models that no value can show, and why."""
-
+OPS = [f for f in RACY if f.parent.name == "ops"]
 RANDOM_PLANS = 1000
-
-
-def claims(litmus: Litmus, variant: str) -> int:
-    """Return how many findings a file states that are more than unknown."""
-    return sum(v.kind in SURE for v in litmus.verdicts(variant))
-
-
-RACY = [f for f in FILES if claims(read(f), "buggy")]
-FIXED = [f for f in RACY if all(v.kind == "clean" for v in read(f).verdicts("fixed"))]
 
 
 def loaded(tape: Tape) -> tuple[Program, LoadedVirtual]:
@@ -45,47 +25,19 @@ def loaded(tape: Tape) -> tuple[Program, LoadedVirtual]:
     return program, VirtualBackend().load(program, Options())
 
 
-@cache
-def searched(file: Path) -> Search:
-    return search(read(file).tape("buggy"), every=True)
-
-
-def moved(attempt: Attempt, litmus: Litmus) -> Delays:
-    """Return the delays of a plan on the ops of the same labels in the fixed variant."""
-    if attempt.replay is None:
-        return NONE
-    program = Program.from_tape(litmus.tape("buggy"))
-    fixed = litmus.labels("fixed")
-    label = {op: name for name, op in litmus.labels("buggy").items()}
-    delays = attempt.replay.delays
-    named = [
-        (label[int(program.op_ids[row])], place, ns)
-        for row, place, ns in zip(delays.row.tolist(), delays.place.tolist(), delays.ns.tolist(), strict=True)
-    ]
-    return Delays.of([(fixed[name], place, ns) for name, place, ns in named if name in fixed])
-
-
 def test_there_is_something_to_show() -> None:
-    assert len([f for f in RACY if f.parent.name == "ops"]) == 32
+    assert len(OPS) == 32
     assert len(RACY) > 90
     assert len(FIXED) > 85
     assert set(NOT_SHOWN) < {f.stem for f in RACY}
+    assert not set(NOT_SHOWN) & {f.stem for f in OPS}
 
 
 @pytest.mark.parametrize("file", RACY, ids=[f.stem for f in RACY])
 def test_the_delay_of_search_shows_the_finding(file: Path) -> None:
-    litmus = read(file)
-    tape = litmus.tape("buggy")
-    found = [a for a in searched(file).attempts if a.finding.verdict in SURE]
-    assert len(found) == claims(litmus, "buggy")
-    for attempt in found:
-        if file.stem in NOT_SHOWN:
-            assert attempt.state == "not shown"
-            assert attempt.reason
-            continue
-        assert attempt.state == "confirmed", attempt.reason
-        assert attempt.plan is not None
-        again = replay(tape, delays=attempt.plan)
+    assert not_shown(file, "virtual") == []
+    for attempt in searched(file).of("confirmed"):
+        again = replay(read(file).tape("buggy"), delays=attempt.plan)
         assert not again.outcome.clean
         assert again.exit_code == 1
         assert attempt.finding in again.confirmed
@@ -105,10 +57,15 @@ def test_the_fixed_model_is_right_under_that_delay_and_a_thousand_others(file: P
 
 
 def test_random_delays_would_show_a_racy_model() -> None:
-    """The same thousand delays make most of the racy models wrong, some time."""
-    shown = 0
+    """A hundred such plans make most of the racy models wrong, some time."""
     chosen = RACY[::3]
+    shown = 0
     for file in chosen:
         program, run = loaded(read(file).tape("buggy"))
         shown += bool(run.run_many(small_delays(program, 100, max_ns=5_000)).wrong_count.any())
     assert shown > len(chosen) // 2
+
+
+@pytest.mark.parametrize("file", OPS, ids=[f.stem for f in OPS])
+def test_the_delay_of_search_shows_the_finding_on_threads(file: Path) -> None:
+    assert not_shown(file, "threads") == []

@@ -8,28 +8,17 @@ import pytest
 from tapedelay.formats.delays.resolved import PLACES, Delays
 from tapedelay.replayer.backends.protocol import Loaded, Options
 from tapedelay.replayer.backends.virtual import VirtualBackend
-from tapedelay.replayer.outcome import AT_END, Outcome
 from tapedelay.replayer.patterns import FAMILIES, Pattern, patterns
 from tapedelay.replayer.patterns.dags import MEANS, random_dag
 from tapedelay.replayer.program import Program
 
 from .aiming import NONE, small_delays
-from .pattern_cases import selection
+from .pattern_cases import selection, shows
 
 
 def loaded(p: Pattern) -> tuple[Program, Loaded]:
     program = Program.from_tape(p.tape)
     return program, VirtualBackend().load(program, Options())
-
-
-def shows(p: Pattern, outcome: Outcome) -> bool:
-    """Whether a run has a wrong read that the pairs of the pattern explain."""
-    rows = {w.row for w in outcome.wrong}
-    for v in p.verdicts:
-        reader = {"RAW": v.second, "WAR": v.first}.get(v.hazard)
-        if (p.row(reader) if reader else AT_END) in rows:
-            return True
-    return False
 
 
 def wrong(made: list[Pattern]) -> list[str]:
@@ -53,7 +42,7 @@ def wrong(made: list[Pattern]) -> list[str]:
             plans = [NONE, *plans[:300], *small_delays(program, 20)]
             bad += [f"{p.name}: {d}" for d in plans if not run.run(d).clean]
         else:
-            outcome = run.run(p.delays(plain.total_ns + 1))
+            outcome = run.run(p.delays(4 * plain.total_ns + 2))
             if not shows(p, outcome):
                 bad.append(f"{p.name}: {outcome.wrong}")
     return bad
@@ -78,7 +67,7 @@ def test_a_removed_link_of_a_random_graph_shows_if_and_only_if_it_was_needed() -
             for link in dag.links:
                 p = dag.pattern(MEANS[seed % len(MEANS)], link)
                 program, run = loaded(p)
-                held = run.run(NONE).total_ns + 1
+                held = 4 * run.run(NONE).total_ns + 2
                 needed = bool(dag.broken(link))
                 seen[needed] += 1
                 if needed:
