@@ -204,7 +204,7 @@ def _time(time: Timeline) -> Iterator[str]:
     busy = sorted(path.busy_ns.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{names[q]} {time_words(ns)}" for q, ns in busy[:4] if ns]
     parts.append(f"host code and delays between them {time_words(path.gap_ns)}")
-    yield f"  critical path: {len(path.rows):,} ops{', cut' * path.cut}: {', '.join(parts)}"
+    yield f"  critical path: {counted(path.ops, 'op')}: {', '.join(parts)}"
 
 
 def _conditions(report: Report) -> list[str]:

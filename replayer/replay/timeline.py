@@ -14,9 +14,10 @@ from ..program import Program
 __all__ = ["MAX_PATH", "Path", "QueueTime", "Timeline", "timeline"]
 
 MAX_PATH = 100_000
-"""Ops after which a path is cut."""
+"""Rows of a path that are kept."""
 
 _Ints = npt.NDArray[np.int64]
+_Rows = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,19 @@ class Path:
     Attributes
     ----------
     rows : tuple of int
-        Rows, the earliest first.
+        Rows, the earliest first; of a longer path the last `MAX_PATH`.
+    ops : int
+        How many it has.
     busy_ns : dict
         Per queue id, the time of its ops on the path.
     gap_ns : int
         Time between them: the host between two calls, and delays.
-    cut : bool
-        The path is longer than `MAX_PATH`.
     """
 
     rows: tuple[int, ...]
+    ops: int
     busy_ns: dict[int, int]
     gap_ns: int
-    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,7 @@ class Timeline:
             "total_ns": self.total_ns,
             "queues": [q.as_dict() for q in self.queues],
             "critical_path": {
-                "ops": len(path.rows),
-                "cut": path.cut,
+                "ops": path.ops,
                 "gap_ns": path.gap_ns,
                 "busy_ns": {str(q): ns for q, ns in sorted(path.busy_ns.items())},
                 "last_ops": op_ids[list(path.rows[-1_000:])].tolist(),
@@ -135,13 +135,15 @@ def timeline(program: Program, outcome: Outcome) -> Timeline:
     names: list[dict[str, Any]] = program.tape.table("queues").select(["name", "device"]).to_pylist()
     devices: list[str] = program.tape.table("devices").column("name").to_pylist()
     ran = np.flatnonzero((start >= 0) & (end >= 0))
-    order = ran[np.lexsort((start[ran], queue[ran]))]
+    order = ran[np.argsort(queue[ran].astype(np.int16), kind="stable")]  # at most MAX_QUEUES
     cuts = np.flatnonzero(np.diff(queue[order])) + 1
     queues = []
     for rows in np.split(order, cuts):
         if not len(rows):
             continue
         q = int(queue[rows[0]])
+        if (np.diff(start[rows]) < 0).any():
+            rows = rows[np.argsort(start[rows], kind="stable")]
         busy = _covered(start[rows], end[rows])
         queues.append(
             QueueTime(
@@ -168,57 +170,70 @@ def _covered(start: _Ints, end: _Ints) -> int:
 
 
 def _path(program: Program, start: _Ints, end: _Ints, queue: _Ints) -> Path:
-    ran = np.flatnonzero((start >= 0) & (end >= 0))
-    if not len(ran):
-        return Path((), {}, 0)
-    core = program.core
-    unit = core.units()
-    source, target, _ = core.edges()
-    order = np.argsort(target, kind="stable")
-    source, target = source[order], target[order]
-    parent_rows = _parents(program)
-    is_parent = np.zeros(len(start), np.bool_)
-    is_parent[[p for p in parent_rows.values() if p >= 0]] = True
-    leaves = ran[~is_parent[ran]]
-    at = int(leaves[np.argmax(end[leaves])])
-    rows = [at]
-    gap = 0
-    any_of = core.any_of()
-    seen = {int(unit[at])}
-    while len(rows) < MAX_PATH:
-        here = at
-        candidates: list[int] = []
-        above = at
-        while above >= 0:
-            low, high = np.searchsorted(target, [unit[above], unit[above] + 1])
-            candidates += source[low:high].tolist()
-            records = [r for r in any_of.get(int(unit[above]), ()) if end[r] >= 0]
-            if records:
-                candidates.append(min(records, key=lambda r: int(end[r])))
-            above = parent_rows.get(above, -1)
-        best = max(
-            (c for c in candidates if end[c] >= 0 and c not in seen), key=lambda c: int(end[c]), default=-1
-        )
-        if best < 0:
-            gap += max(int(start[here]), 0)
+    ran = (start >= 0) & (end >= 0)
+    if not ran.any():
+        return Path((), 0, {}, 0)
+    unit = np.asarray(program.core.units(), np.int64)
+    parents = _parents(program)
+    leaf = ran.copy()
+    leaf[parents[parents >= 0]] = False
+    last = int(np.argmax(np.where(leaf, end, -1)))
+    rows = np.array(_back(last, _latest(program, end, ran), unit, parents, end), np.int64)
+    spent = end[rows] - start[rows]
+    gap = int(np.maximum(start[rows[1:]] - end[rows[:-1]], 0).sum() + start[rows[0]])
+    time = {q: int(spent[queue[rows] == q].sum()) for q in np.unique(queue[rows]).tolist()}
+    return Path(tuple(rows[-MAX_PATH:].tolist()), len(rows), time, gap)
+
+
+def _latest(program: Program, end: _Ints, ran: npt.NDArray[np.bool_]) -> _Rows:
+    """Return per unit the source that ended last; -1 where it has none."""
+    best = np.full(len(end), -1, np.int32)
+    source, target, _ = program.core.edges()  # by target
+    kept = ran[source]
+    source, target = source[kept], target[kept]
+    if len(source):
+        first = np.flatnonzero(np.diff(target, prepend=-1))
+        until = end[source]
+        top = np.maximum.reduceat(until, first)
+        at_top = until == np.repeat(top, np.diff(first, append=len(source)))
+        best[target[at_top]] = source[at_top]
+    for unit, records in program.core.any_of().items():
+        ended = [r for r in records if ran[r]]
+        if ended:
+            soonest = min(ended, key=lambda r: int(end[r]))
+            if best[unit] < 0 or end[soonest] > end[best[unit]]:
+                best[unit] = soonest
+    return best
+
+
+def _back(last: int, best: _Rows, unit: _Ints, parent: _Rows, end: _Ints) -> list[int]:
+    """Return the rows that the last one depended on, the first one first, each by the source that ended last.
+
+    What comes before a whole comes before its parts, so this never goes round.
+    """
+    sources, above = best.data, parent.data  # plain integers
+    rows = [last]
+    found = sources[unit[last]]
+    while True:
+        whole = above[rows[-1]]
+        while whole >= 0:
+            other = sources[unit[whole]]
+            if other >= 0 and (found < 0 or end[other] > end[found]):
+                found = other
+            whole = above[whole]
+        if found < 0:
             break
-        gap += max(int(start[here] - end[best]), 0)
-        at = best
-        seen.add(best)
-        rows.append(at)
+        rows.append(found)
+        found = sources[found]
     rows.reverse()
-    busy: dict[int, int] = {}
-    for row in rows:
-        busy[int(queue[row])] = busy.get(int(queue[row]), 0) + int(end[row] - start[row])
-    return Path(tuple(rows), busy, gap, cut=len(rows) >= MAX_PATH)
+    return rows
 
 
-def _parents(program: Program) -> dict[int, int]:
-    """Return the row of each row's parent, for those that have one."""
+def _parents(program: Program) -> _Rows:
+    """Return the row of each row's parent; -1 where it has none."""
+    rows = np.full(program.rows, -1, np.int32)
     column = program.tape.columns("ops", ("parent",)).column("parent")
-    if column.null_count == len(column):
-        return {}
-    rows = np.flatnonzero(column.is_valid().to_numpy())
-    ids = column.drop_null().to_numpy()
-    at = np.searchsorted(np.asarray(program.op_ids, np.int64), ids)
-    return dict(zip(rows.tolist(), at.tolist(), strict=True))
+    if column.null_count < len(column):
+        ids = column.drop_null().to_numpy()
+        rows[column.is_valid().to_numpy()] = np.searchsorted(program.op_ids, ids)
+    return rows
