@@ -44,7 +44,7 @@ def check(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Open a tape and check it: time, and memory beyond what the imports took."""
     from tapedelay.replayer.check import check_tape
 
-    before = peak_kib()
+    before, busy = peak_kib(), time.process_time()
     begin = time.perf_counter()
     tape = load_tape(path)
     opened = time.perf_counter()
@@ -56,6 +56,7 @@ def check(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         "races": report.count("race"),
         "open_seconds": opened - begin,
         "check_seconds": end - opened,
+        "cpu_seconds": time.process_time() - busy,
         "bytes": (peak_kib() - before) * 1024,
     }
 

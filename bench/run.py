@@ -105,6 +105,8 @@ class Bench:
             return
         rate = got["ops"] / got["seconds"]
         parts = f"open {got['open_seconds']:.2f} s, check {got['check_seconds']:.2f} s"
+        if got["cpu_seconds"] < 0.9 * got["seconds"]:
+            parts += f" ({got['cpu_seconds']:.2f} s of it on the CPU: the core was shared)"
         accesses = f"{got['accesses'] / got['seconds']:,.0f} accesses/s"
         show("open + check", rate, "ops/s", least=2 * MILLION, remark=f"{parts}; {accesses}")
         show("memory", got["bytes"] / got["ops"], "bytes/op", most=200)

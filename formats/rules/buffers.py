@@ -6,7 +6,7 @@ import numpy as np
 
 from ..tape import Tape
 from ..validate import Findings
-from .lookup import Tables, exists, op_rows
+from .lookup import Tables, exists, marked, op_rows
 
 __all__ = ["buffers_live", "buffers_nest"]
 
@@ -62,8 +62,7 @@ def buffers_live(found: Findings, tape: Tape, tables: Tables) -> None:
         named = np.flatnonzero(b.valid(column))
         named = named[exists(tables, "ops", op[named])]
         row = op_rows(tables, op[named])
-        is_mine = np.zeros(ops.rows, np.bool_)
-        is_mine[mine] = True
+        is_mine = marked(ops.rows, mine)
         bad = np.zeros(b.rows, np.bool_)
         bad[named] = ~(is_mine[row] & (target[row] == keys[named]))
         found.rows(
@@ -87,8 +86,9 @@ def buffers_live(found: Findings, tape: Tape, tables: Tables) -> None:
             lambda r, w=word, c=column: f"{w} of buffer {target[r]}, whose {c} is another",  # type: ignore[misc]
         )
         if word == "alloc":
-            bad = np.zeros(ops.rows, np.bool_)
-            bad[np.setdiff1d(mine, mine[first])] = True
+            again = np.ones(len(mine), np.bool_)
+            again[first] = False
+            bad = marked(ops.rows, mine[again])
             found.rows("buffer-life", "ops", bad, lambda r: f"buffer {target[r]} is allocated twice")
     both = b.valid("alloc_op") & b.valid("free_op")
     found.rows(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..columns import Bools, Columns, Ints
@@ -45,7 +48,7 @@ def _no_host(ops: Columns, column: str, rows: Ints | None, host: Bools) -> Bools
     if rows is None and ops.nulls(column):
         rows = ops.rows_with(column)
     if rows is None and ops.within(column, 0, len(host)):
-        outside: Bools = ~host[queue]
+        outside: Bools = (~host).take(queue)
         return outside
     at = np.arange(ops.rows) if rows is None else rows
     at = at[(queue[at] >= 0) & (queue[at] < len(host))]
@@ -123,6 +126,34 @@ SURVEYED = ("name", "label", "issue_ns", "start_after_issue_ns", "duration_ns", 
 """Columns of `ops` of which nothing but bounds and, of the issue times, the order is asked."""
 
 
+Numbers = npt.NDArray[np.integer[Any]]
+_AT_ONCE = 1 << 14
+"""Rows that are looked at together: what is computed of them stays in the processor's cache."""
+_FEW = 8
+
+
+def _early(by: Numbers, at: Numbers, last: Ints) -> Ints:
+    """Return which rows are earlier than the one before of the same issuer; updates the last of each."""
+    present = np.flatnonzero(np.bincount(by))
+    found = []
+    if len(present) <= _FEW:
+        for issuer in present.tolist():
+            mine = np.flatnonzero(by == issuer)
+            times = at[mine]
+            before = np.concatenate((last[issuer : issuer + 1], times[:-1]))
+            found.append(mine[times < before])
+            last[issuer] = times[-1]
+        return np.concatenate(found)
+    order = np.argsort(by.astype(np.int16) if len(last) < 1 << 15 else by, kind="stable")
+    by, at = by[order], at[order]
+    begins = np.flatnonzero(np.diff(by, prepend=-1))
+    before = np.empty(len(at), np.int64)
+    before[1:] = at[:-1]
+    before[begins] = last[by[begins]]
+    last[by[begins]] = at[np.append(begins[1:], len(at)) - 1]
+    return order[at < before]
+
+
 def ops_in_time(found: Findings, tape: Tape, tables: Tables) -> None:
     """Check that issue times of one issuer do not go back."""
     ops = tables["ops"]
@@ -139,18 +170,14 @@ def ops_in_time(found: Findings, tape: Tape, tables: Tables) -> None:
 
     def visit(first: int, batch: pa.RecordBatch) -> None:
         piece = Columns(pa.Table.from_batches([batch]))
-        rows = np.flatnonzero(piece.valid("issue_ns") & known[first : first + piece.rows])
-        if not len(rows):
-            return
-        by, at = issuer[first + rows], piece.raw("issue_ns")[rows]
-        order = np.argsort(by.astype(np.int16) if high < 1 << 15 else by, kind="stable")
-        by, at = by[order], at[order]
-        begins = np.flatnonzero(np.diff(by, prepend=-1))
-        before = np.empty(len(at), np.int64)
-        before[1:] = at[:-1]
-        before[begins] = last[by[begins]]
-        back.append(first + rows[order[at < before]])
-        last[by[begins]] = at[np.append(begins[1:], len(at)) - 1]
+        timed, at = piece.valid("issue_ns"), piece.raw("issue_ns")
+        for begin in range(0, piece.rows, _AT_ONCE):
+            part = slice(begin, begin + _AT_ONCE)
+            mine = slice(first + begin, first + min(begin + _AT_ONCE, piece.rows))
+            rows = np.flatnonzero(timed[part] & known[mine])
+            if len(rows):
+                early = _early(issuer[mine][rows], at[part][rows], last)
+                back.append(mine.start + rows[early])
 
     ops.survey(SURVEYED, visit)
     bad = np.concatenate(back) if back else np.empty(0, np.int64)

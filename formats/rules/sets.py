@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..columns import Bools, Columns, Ints
 from ..tape import Tape
 from ..validate import Findings
-from .lookup import Tables, all_among, exists, groups
+from .lookup import Tables, all_among, exists, groups, marked
 
 __all__ = ["access_ranges", "sets_and_lists"]
 
@@ -55,8 +55,7 @@ def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
         (growing, "arg", "grows with arg, which is null"),
         (repeating, "list", "repeats per unit, but list is null"),
     ):
-        bad = np.zeros(ops.rows, np.bool_)
-        bad[rows] = ~ops.valid(column)[rows]
+        bad = marked(ops.rows, rows[~ops.valid(column)[rows]])
         used = ops.raw("access_set")
         found.rows("access-arg", "ops", bad, lambda r, u=used, w=what: f"access_set {u[r]} {w}")  # type: ignore[misc]
 
@@ -140,7 +139,7 @@ def _rows_using(ops: Columns, sets: Ints) -> Ints:
         wanted = np.zeros(bounds[1] + 1, np.bool_)
         wanted[sets[(sets >= 0) & (sets <= bounds[1])]] = True
         valid = ops.valid("access_set") if ops.nulls("access_set") else None
-        hit = wanted[used if valid is None else np.where(valid, used, 0)]
+        hit = wanted.take(used if valid is None else np.where(valid, used, 0))
         return np.flatnonzero(hit if valid is None else hit & valid)
     return np.flatnonzero(ops.valid("access_set") & np.isin(used, sets))
 
