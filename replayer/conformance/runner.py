@@ -1,0 +1,155 @@
+"""Runs cases on a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+from ...formats.delays.resolved import Delays
+from ...formats.errors import TapedelayError
+from ..backends.protocol import Backend, Capabilities, Loaded, Options
+from ..backends.twice import difference
+from ..outcome import Outcome
+from ..program import Program
+from .audit import audit
+from .case import Case, Report, Result, Run
+
+__all__ = ["run_all", "run_case", "step_ns"]
+
+PINNED_RUNS = 10
+TRIES = 5
+"""A delay in real time may lose against the rest of the machine: a run that has to be wrong gets more tries,
+each with longer delays. A run that has to be clean is clean every time."""
+
+
+def step_ns(capabilities: Capabilities) -> int:
+    """Return the length of a step: much more than a backend's resolution, so that it counts."""
+    return max(8 * capabilities.resolution_ns, 2_000_000) if capabilities.real_time else 100_000
+
+
+def run_case(backend: Backend, case: Case) -> Result:
+    """Run one case.
+
+    Errors of the backend are failures of the case; a tape that it refuses with `Unsupported` although it has
+    all that the case needs is one as well.
+    """
+    capabilities = backend.capabilities()
+    lacking = case.lacks(capabilities)
+    if lacking:
+        return Result(case, "skipped", f"needs {', '.join(lacking)}")
+    try:
+        if case.trial is not None:
+            why = case.trial(backend, case)
+        else:
+            why = _Trial(backend, capabilities, case).run()
+    except TapedelayError as error:
+        why = f"{type(error).__name__}: {error.text()}"
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        why = f"{type(error).__name__} is no error of this package: {error}"
+    return Result(case, "failed" if why else "passed", why)
+
+
+class _Trial:
+    """Runs of one case on one loaded program."""
+
+    def __init__(self, backend: Backend, capabilities: Capabilities, case: Case) -> None:
+        self.backend, self.capabilities, self.case = backend, capabilities, case
+        self.step = step_ns(capabilities)
+        self.program = Program.from_tape(case.litmus_in(self.step).tape(case.variant))
+        self.options = Options()
+
+    def run(self) -> str:
+        loaded = self.backend.load(self.program, self.options)
+        try:
+            return self._runs(loaded)
+        finally:
+            loaded.close()
+
+    def _runs(self, loaded: Loaded) -> str:
+        case = self.case
+        tries = TRIES if case.expect == "wrong" and self.capabilities.real_time and not case.pin else 1
+        why = ""
+        for n in range(tries):
+            delays = case.delays_in(self.step, 2.0**n)
+            why = self._round(loaded, delays, self.step << n)
+            if not why:
+                return ""
+        return why
+
+    def _round(self, loaded: Loaded, delays: Delays, step: int) -> str:
+        case = self.case
+        plain = loaded.run(Delays.of())
+        pin = self.program.interleaving(delays) if case.pin else None
+        last: Outcome | None = None
+        for n in range(PINNED_RUNS if case.pin else case.repeat):
+            outcome = loaded.run(delays, pin=pin)
+            run = Run(self.program, outcome, plain, self.capabilities, step, case.rows)
+            why = audit(run, delays, wrong_limit=self.options.wrong_limit, pinned=case.pin)
+            why = why or self._verdict(outcome) or (case.check(run) if case.check is not None else "")
+            if not why and last is not None:
+                what = difference(
+                    last, outcome, deterministic=self.capabilities.deterministic, pinned=case.pin
+                )
+                why = f"two runs differ: {what}" if what else ""
+            if why:
+                return why if n == 0 else f"run {n + 1}: {why}"
+            last = outcome
+        return self._again(delays, last) if self.capabilities.deterministic and last is not None else ""
+
+    def _again(self, delays: Delays, outcome: Outcome) -> str:
+        """Load once more where a backend says that it is deterministic, and compare."""
+        loaded = self.backend.load(self.program, self.options)
+        try:
+            what = difference(outcome, loaded.run(delays), deterministic=True, pinned=False)
+        finally:
+            loaded.close()
+        return f"not deterministic: {what}" if what else ""
+
+    def _verdict(self, outcome: Outcome) -> str:
+        expect = self.case.expect
+        if expect == "any":
+            return ""
+        if expect == "deadlock":
+            return "" if outcome.deadlock else "every op ran"
+        if expect == "wrong":
+            return "" if outcome.wrong_count else "no read saw anything wrong"
+        if outcome.deadlock:
+            return f"rows {list(outcome.stuck)} never start"
+        if not self.capabilities.values or outcome.clean:
+            return ""
+        first = outcome.first
+        assert first is not None
+        return f"row {first.row} saw something wrong ({first.kind}): {first.saw} in place of {first.expected}"
+
+
+def run_all(
+    backend: Backend,
+    cases: Iterable[Case] | None = None,
+    *,
+    only: str = "*",
+    progress: Callable[[Result], None] | None = None,
+) -> Report:
+    """Run all cases.
+
+    Parameters
+    ----------
+    backend : Backend
+        The backend.
+    cases : iterable of Case, optional
+        These in place of `cases()`.
+    only : str
+        Glob of names.
+    progress : callable, optional
+        Is given each result as it comes.
+    """
+    from . import cases as all_cases
+
+    report = Report(backend.capabilities().name)
+    for case in all_cases() if cases is None else cases:
+        if fnmatchcase(case.name, only):
+            report.results.append(run_case(backend, case))
+            if progress is not None:
+                progress(report.results[-1])
+    return report
