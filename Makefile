@@ -23,37 +23,35 @@ $(VENV)/.installed: pyproject.toml $(NATIVE) | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.installed
-	$(PIP) -e '.[test]'
+# What an extra asks for, without building the package once more.
+EXTRA := $(BIN)/python -c 'import sys, tomllib; \
+  extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+  print("\n".join(line for name in sys.argv[1:] for line in extras[name]))'
+
+# .bench has the peers that are measured: SimPy, torch (several GB where no CPU build is at hand), Perfetto.
+$(VENV)/.test $(VENV)/.lint $(VENV)/.opencl $(VENV)/.bench: $(VENV)/.%: $(VENV)/.installed
+	@$(EXTRA) $* > $(VENV)/$*.txt
+	$(PIP) -r $(VENV)/$*.txt
 	@touch $@
 
-# The peers that are measured beside it: SimPy, torch (several GB where no CPU build is at hand), Perfetto.
-$(VENV)/.bench: $(VENV)/.installed
-	$(PIP) -e '.[bench]'
-	@touch $@
+setup: $(VENV)/.test $(VENV)/.opencl $(VENV)/.lint ## virtual environment with everything to develop
 
-$(VENV)/.lint: $(VENV)/.test
-	$(PIP) -e '.[lint]'
-	@touch $@
-
-setup: $(VENV)/.test $(VENV)/.lint ## virtual environment with everything to develop
-
-demo: $(VENV)/.installed ## record a real llama.cpp before and after a fix, name the race (MODEL=smollm2: a real model)
+demo: $(VENV)/.installed ## record a real llama.cpp before and after a fix, name the race, replay it (MODEL=smollm2: a real model)
 	$(BIN)/python -m tapedelay.recorder.demo --model $(MODEL)
 
 test: $(VENV)/.test ## the tests that need no engine (<= 8 minutes on 2 cores)
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not engines and not soak" tests
 
-test-engines: $(VENV)/.test vulkan-driver ## the tests on real engines, reduced counts (<= 25 minutes)
+test-engines: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines, reduced counts (<= 25 minutes)
 	$(BIN)/python -m pytest -q -m "engines and not soak" -rs tests
 
-soak: $(VENV)/.test vulkan-driver ## the tests on real engines, full counts
+soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines, full counts
 	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak" -rs tests
 
 bench: $(VENV)/.bench ## the figures of the design's budgets, beside peers in the same run (BENCH=--quick: small tapes)
 	$(BIN)/python bench/run.py $(BENCH)
 
-lint: $(VENV)/.lint ## ruff and mypy strict
+lint: $(VENV)/.test $(VENV)/.lint ## ruff and mypy strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
