@@ -22,16 +22,22 @@ struct At {
   std::int64_t recorded_ns;
 };
 
-// An op of the thread's own queue whose parts the thread runs or issues next.
+// An op of the thread's own queue whose parts, or other members, the thread runs or issues next.
 struct Open {
   Row row, unit;
   std::int64_t recorded_end_ns;
 };
 
+// Where a thread was when it left the parts of an op, and how many it had left before.
+struct Left {
+  std::size_t turn;
+  At at;
+};
+
 struct Thread {
   At at;
   std::vector<Open> open;
-  std::unordered_map<Row, At> closed;  // by unit: where the thread was when it left the parts of that op
+  std::unordered_map<Row, Left> closed;  // by unit
 };
 
 }  // namespace
@@ -50,7 +56,7 @@ Issuing::Issuing(const Contract& contract) {
     if (ops.issue_ns.has(row)) origin = std::min(origin, ops.issue_ns.data[row]);
   if (origin == INT64_MAX) origin = 0;
 
-  std::vector<Thread> threads(columns.queues.rows, Thread{{never, {}, origin}, {}, {}});
+  std::vector<Thread> threads(columns.queues.rows, Thread{At{never, {}, origin}, {}, {}});
   std::vector<Row> above;
 
   // Where the thread is for this row; leaves behind what the row is no part of.
@@ -58,22 +64,32 @@ Issuing::Issuing(const Contract& contract) {
     while (!thread.open.empty()) {
       const Open& top = thread.open.back();
       if (top.unit == unit || contract.is_ancestor(top.unit, unit)) break;
-      thread.closed[top.unit] = thread.at;
+      thread.closed.emplace(top.unit, Left{thread.closed.size(), thread.at});
       thread.at.more.push_back(slot_of(top.row, kEnd));
       thread.at.recorded_ns = std::max(thread.at.recorded_ns, top.recorded_end_ns);
       thread.open.pop_back();
     }
     if (thread.closed.empty()) return thread.at;
-    // A part of an op that the thread has left: it cannot follow that op's end.
+    // A part of an op that the thread has left: it cannot follow that op's end, so it follows what came before.
     above.assign(1, unit);
-    At* found = &thread.at;
-    for (std::size_t i = 0; i < above.size(); ++i)
-      for (Row parent : contract.parents(above[i])) {
-        const auto it = thread.closed.find(parent);
-        if (it != thread.closed.end()) found = &it->second;
+    Left* found = nullptr;
+    for (std::size_t i = 0; i < above.size(); ++i) {
+      const auto it = thread.closed.find(above[i]);
+      if (it != thread.closed.end() && (found == nullptr || it->second.turn < found->turn)) found = &it->second;
+      for (Row parent : contract.parents(above[i]))
         if (std::find(above.begin(), above.end(), parent) == above.end()) above.push_back(parent);
-      }
-    return *found;
+    }
+    return found == nullptr ? thread.at : found->at;
+  };
+
+  // What the row follows; what is of its own unit is left to the items after it.
+  const auto follow = [&](Row row, Row unit, At& at) {
+    after[row] = at.last;
+    std::vector<Slot> now, later;
+    for (Slot slot : at.more)
+      (contract.unit(static_cast<Row>(slot >> 2)) == unit ? later : now).push_back(slot);
+    if (!now.empty()) more[row] = std::move(now);
+    at.more.swap(later);
   };
 
   for (Row row = 0; row < rows; ++row) {
@@ -86,25 +102,31 @@ Issuing::Issuing(const Contract& contract) {
     const std::int64_t issue = timed ? at_least_zero(ops.issue_ns.data[row]) : 0;
     const std::int64_t start = plus(issue, at_least_zero(ops.start_after_issue_ns.get(row, 0)));
     const std::int64_t end = plus(start, at_least_zero(ops.duration_ns.get(row, 0)));
-    const bool parts = contract.has_children(unit);
+    const bool parts = contract.has_children(unit), joint = contract.rows_of(unit).size() > 1;
 
     if (issuer == kNull) {
       if (timed) gap_ns[row] = at_least_zero(issue - origin);
     } else {
-      At& at = reach(threads[issuer], unit);
-      after[row] = at.last;
-      if (!at.more.empty()) more[row] = at.more;
+      Thread& thread = threads[issuer];
+      At& at = reach(thread, unit);
+      follow(row, unit, at);
       if (timed) gap_ns[row] = at_least_zero(issue - at.recorded_ns);
       const bool mine = own && queue == issuer;
-      at.last = slot_of(row, !mine ? kIssue : parts ? kStart : kEnd);
-      at.more.clear();
-      if (timed) at.recorded_ns = std::max(at.recorded_ns, !mine ? issue : parts ? start : end);
-      if (mine && parts) threads[issuer].open.push_back({row, unit, timed ? end : 0});
+      at.last = slot_of(row, !mine || joint ? kIssue : parts ? kStart : kEnd);
+      if (mine && joint && parts) at.more.push_back(slot_of(row, kStart));
+      if (timed) {
+        const std::int64_t recorded = !mine ? issue : parts ? start : end;
+        at.recorded_ns = std::max(at.recorded_ns, recorded);
+        thread.at.recorded_ns = std::max(thread.at.recorded_ns, recorded);
+      }
+      if (mine && (parts || joint)) thread.open.push_back({row, unit, timed ? end : 0});
     }
     if (own && queue != issuer) {  // another thread gave it to this one
-      At& at = reach(threads[queue], unit);
-      at.more.assign(1, slot_of(row, parts ? kStart : kEnd));  // later than all before it on that queue
-      if (parts) threads[queue].open.push_back({row, unit, 0});
+      Thread& thread = threads[queue];
+      At& at = reach(thread, unit);
+      // Later than all before it on that queue.
+      if (parts || !joint) at.more.assign(1, slot_of(row, parts ? kStart : kEnd));
+      if (parts || joint) thread.open.push_back({row, unit, 0});
     }
   }
 }

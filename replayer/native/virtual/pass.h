@@ -304,6 +304,8 @@ void Pass<Watch>::end(Flight& flight, Watch& watch) {
     });
     watch.write(use);
   });
+  std::stable_sort(flight.pieces.begin(), flight.pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.other < b.other; });
   for (const Piece& p : flight.pieces) {
     store_.set(p.root, p.begin, p.end, torn_stamp(scene_.op[flight.unit], scene_.op[p.other]));
     watch.torn_bytes(flight.unit, p.other, p.root, p.begin, p.end);

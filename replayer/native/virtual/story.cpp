@@ -54,6 +54,8 @@ Pieces gather(const Scene& scene, const Identity& ids, const Store<ByBytes>& val
   return found;
 }
 
+constexpr std::uint64_t kInFlight = ~std::uint64_t{0};  // no version's id
+
 // Lays a write in flight over what a read saw.
 void overlay(Pieces& pieces, std::uint32_t begin, std::uint32_t end, Row writer) {
   Pieces found;
@@ -64,7 +66,8 @@ void overlay(Pieces& pieces, std::uint32_t begin, std::uint32_t end, Row writer)
       continue;
     }
     if (p.begin < b) push(found, {p.begin, b, p.id, p.value, p.version});
-    push(found, {b, e, 0, 0, {p.version.torn ? std::min(p.version.writer, writer) : writer, true}});
+    const bool again = p.id == kInFlight;
+    push(found, {b, e, kInFlight, 0, {again ? std::min(p.version.writer, writer) : writer, true}});
     if (e < p.end) push(found, {e, p.end, p.id, p.value, p.version});
   }
   pieces.swap(found);
@@ -202,7 +205,12 @@ class Teller {
         scene_.cells.each_range(*w.touch, [&](std::uint32_t b, std::uint32_t e) { overlay(f.saw, b, e, w.row); });
       };
       pass_->each_in_flight(use.touch->root, over);
-      if (writer != nullptr) over(*writer);
+      if (writer != nullptr)  // it has only just started
+        for (Row row : scene_.contract.rows_of(writer->unit)) {
+          std::uint32_t seq = 0;
+          for (const Touch& t : scene_.cells.of(row))
+            if (t.root == use.touch->root) over({writer->unit, row, seq++, &t});
+        }
     }
     facts_.push_back(std::move(f));
   }
