@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tapedelay.formats.delays import (
     BEFORE_START,
     EVERY,
     LAST,
+    PLACES,
     Glob,
     Line,
     Pattern,
@@ -244,8 +246,6 @@ def test_any_text_is_a_plan_or_a_plan_error(text: str) -> None:
 
 @given(GLOBS, st.text(WITHOUT_SURROGATES, max_size=8))
 def test_a_glob_matches_what_a_regular_expression_matches(glob: Glob, name: str) -> None:
-    import re
-
     parts = {"any": ".*", "one": "."}
     pattern = "".join(parts.get(t) or re.escape(t) for t in glob.tokens)
     assert glob.matches(name) == (re.fullmatch(pattern, name, re.S) is not None)
@@ -283,3 +283,23 @@ def test_files_and_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read_plan(path)
     with pytest.raises(PlanError, match="regular"):
         read_plan("/dev/null")
+
+
+def test_the_examples_of_the_specification_are_plans() -> None:
+    text = (Path(__file__).resolve().parents[2] / "formats/DELAYS.md").read_text()
+    blocks = re.findall(r"(?:^    .*\n)+", text, re.M)
+    plain = [re.sub(r"^    ", "", b, flags=re.M) for b in blocks]
+    (whole,) = [b for b in plain if b.startswith("tapedelay-plan")]
+    assert [n.number for n in parse_plan(whole).lines] == [3, 4, 5]
+    (names,) = [b for b in plain if b.startswith("first compute of")]
+    first, second = parse_expression(names).lines
+    assert isinstance(first.anchor, Pattern)
+    assert isinstance(second.anchor, Pattern)
+    assert first.anchor.name is not None
+    assert first.anchor.name.matches("cache_r_l7 (reshaped) (view)")
+    assert second.anchor.on == Glob.exactly("TAPE*0")
+    (commands,) = [b for b in plain if b.startswith("tapedelay replay")]
+    for expression in re.findall(r"--delays '(.*?)'", commands):
+        assert parse_expression(expression).lines
+    for place in PLACES:
+        assert f"`{place}`" in text

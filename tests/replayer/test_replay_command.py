@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +229,19 @@ def test_json_holds_what_the_text_says(capsys: Capture) -> None:
     data = json.loads(capsys.readouterr().out)
     assert data["wrong"][0]["op"]["op"] == 75
     assert data["confirmed"][0]["ops"][1]["op"] == 77
+
+
+def test_every_process_says_the_same() -> None:
+    said = set()
+    for seed in ("0", "1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", "from tapedelay.formats.cli import main; main()",
+             "replay", BAD, "--search", "--all", "--json"],
+            capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (1, "")
+        said.add(done.stdout)
+    assert len(said) == 1
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path, capsys: Capture) -> None:
