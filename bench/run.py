@@ -39,13 +39,13 @@ class Bench:
         """Return the bench tape with so many ops, written when first asked for."""
         path = self.folder / f"{ops}.tape"
         if not path.exists():
-            script = [sys.executable, HERE / "bench_tape.py", path, "--ops", str(ops)]
+            script = [sys.executable, str(HERE / "bench_tape.py"), str(path), "--ops", str(ops)]
             subprocess.run(script, check=True, stdout=subprocess.DEVNULL)
         return path
 
     def measure(self, what: str, tape: Path) -> Found:
         """Return what `measure.py` finds in a process of its own; ``absent`` says why it found nothing."""
-        command = [sys.executable, HERE / "measure.py", what, tape]
+        command = [sys.executable, str(HERE / "measure.py"), what, str(tape)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return {"absent": (done.stderr.strip().splitlines() or ["it failed"])[-1]}

@@ -16,7 +16,7 @@ from .memory import ARENA, POSITIONS, SCRATCH, Access, Memory
 from .one_token import EVENTS, QUEUES, SCRATCHES, Row, token_rows
 from .times import Times, token_times
 
-__all__ = ["bench_tape"]
+__all__ = ["bench_tape", "positions"]
 
 Ints = npt.NDArray[np.int64]
 SHIFTED = 0.01
@@ -47,7 +47,7 @@ def bench_tape(ops: int = 2_000_000, *, seed: int = 1, race: bool = False) -> Ta
     rows = token_rows(memory)
     tokens = max(1, -(-ops // len(rows)))
     rng = np.random.default_rng(seed)
-    position = _positions(tokens)
+    position = positions(tokens)
     scratch = _Scratch(memory, tokens, rng)
     times = token_times(rows, position, rng)
     lost = ops // len(rows) // 2 if race else None
@@ -80,7 +80,7 @@ def bench_tape(ops: int = 2_000_000, *, seed: int = 1, race: bool = False) -> Ta
     return Tape(Manifest(engine={"name": "bench"}), tables, name="bench")
 
 
-def _positions(tokens: int) -> Ints:
+def positions(tokens: int) -> Ints:
     """Return the position of each token; after the last, a new sequence with the same cached prompt."""
     return FIRST_POSITION + np.arange(tokens) % (POSITIONS - FIRST_POSITION)
 
@@ -233,9 +233,9 @@ def _accesses(rows: Sequence[Row], memory: Memory, scratch: _Scratch) -> pa.Tabl
     sets = column([s for s, _, _ in shared], [s for s, _, _, _ in own])
     sets[begin:] += len(memory.sets) + 1 + token * per_token
     buffers = column([ids[a[0]] for _, _, a in shared], [ids.get(a[0], -1) for _, _, a, _ in own])
-    number = np.tile([n for _, _, _, n in own], tokens)
-    touched = np.flatnonzero(number >= 0)
-    buffers[begin + touched] = scratch.ids[token[touched], number[touched]]
+    memories = np.tile(np.array([n for _, _, _, n in own], np.int64), tokens)
+    touched = np.flatnonzero(memories >= 0)
+    buffers[begin + touched] = scratch.ids[token[touched], memories[touched]]
     names = sorted({a[6] for _, _, a in shared} | {a[6] for _, _, a, _ in own})
 
     def of(field: int) -> Ints:
@@ -274,7 +274,7 @@ def _words(words: Sequence[str], codes: Ints) -> pa.DictionaryArray:
 
 def _table(table: str, /, **columns: Any) -> pa.Table:
     """Return a table with the schema of the format; columns left out are null."""
-    rows = len(next(iter(columns.values())))  # type: ignore[arg-type]
+    rows = len(next(iter(columns.values())))
     arrays = []
     for f in SCHEMAS[table]:
         got = columns.get(f.name)
@@ -283,7 +283,7 @@ def _table(table: str, /, **columns: Any) -> pa.Table:
         elif isinstance(got, pa.DictionaryArray):
             arrays.append(pa.DictionaryArray.from_arrays(got.indices.cast(f.type.index_type), got.dictionary))
         elif pa.types.is_dictionary(f.type):
-            plain = pa.array(list(got), pa.string()).dictionary_encode()  # type: ignore[call-overload]
+            plain = pa.array(list(got), pa.string()).dictionary_encode()
             arrays.append(plain.cast(f.type))
         else:
             arrays.append(

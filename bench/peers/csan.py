@@ -45,8 +45,9 @@ def _steps(tape: Tape, handler: object) -> list[Step]:
     records, targets = ops.ints("sync_of").tolist(), ops.ints("target").tolist()
     host = [k == "host_thread" for k in tape.table("queues").column("kind").to_pylist()]
     core = core_tape(tape)
-    first, root, begin, _, mode, _ = (np.asarray(a) for a in core.accesses())
-    first_of, pointers = first.tolist(), (root.astype(np.int64) * (1 << 40) + begin + 1).tolist()
+    first, root, begin, _, mode, _ = core.accesses()
+    first_of = first.tolist()
+    pointers = (np.asarray(root, np.int64) * (1 << 40) + np.asarray(begin, np.int64) + 1).tolist()
     modes = mode.tolist()
     aliases: dict[int, list[str]] = {p: [] for p in set(pointers)}
     calls = {n: getattr(handler, f"_handle_{n}") for n in (
