@@ -174,9 +174,7 @@ def check_facts(tape: Tape) -> dict[str, Any]:
 _RealPart = tuple[int, int, int, int]
 """Begin, end (real bytes), writer (row), what stands there: 0 version, 1 derived, 2 torn, 3 unknown."""
 
-RealWrongRead = tuple[
-    int, int, int, int, int, int, int, tuple[_RealPart, ...], tuple[_RealPart, ...], bool
-]
+RealWrongRead = tuple[int, int, int, int, int, int, int, tuple[_RealPart, ...], tuple[_RealPart, ...], bool]
 """As `WrongRead`, with real bytes."""
 
 class Threads:

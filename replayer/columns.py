@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,22 +40,23 @@ def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
     CorruptTape
         If a table cannot be read.
     """
-    devices, queues, buffers = (tape.table(n) for n in ("devices", "queues", "buffers"))
     for name, key in (("devices", "device"), ("queues", "queue"), ("syncs", "sync"), ("buffers", "buffer")):
-        _dense(tape, tape.table(name), key)
+        _dense(tape, name, key)
+    devices = _devices(tape)
+    queues = _queues(tape, devices.pop("default_queue_blocks"))
     tables = {
         "ops": _ops(tape, times=times),
-        "devices": _devices(tape, devices),
+        "devices": devices,
+        "queues": queues,
         "buffers": {
-            **_plain(buffers, "device", "parent", "bytes", "parent_offset", "shared_key"),
-            "pinned": _is(buffers, "kind", "pinned"),
+            **_plain(tape, "buffers", "device", "parent", "bytes", "parent_offset", "shared_key"),
+            "pinned": _is(tape, "buffers", "kind", "pinned"),
         },
         "accesses": _accesses(tape),
-        "edges": _plain(tape.table("edges"), "src", "dst"),
-        "lists": _plain(tape.table("lists"), "list", "unit"),
-        "syncs": {"rows": tape.table("syncs").num_rows},
+        "edges": _plain(tape, "edges", "src", "dst"),
+        "lists": _plain(tape, "lists", "list", "unit"),
+        "syncs": {"rows": tape.rows("syncs")},
     }
-    tables["queues"] = _queues(queues, tables["devices"].pop("default_queue_blocks"))
     return _core.Tape(tables, tape.where)
 
 
@@ -68,94 +69,76 @@ def _error(tape: Tape, found: str, expected: str) -> InvalidTape:
     )
 
 
-def _dense(tape: Tape, table: pa.Table, key: str) -> None:
-    ids = table.column(key).to_numpy()
+def _column(tape: Tape, table: str, name: str) -> pa.ChunkedArray:
+    return tape.columns(table, [name]).column(0)
+
+
+def _dense(tape: Tape, table: str, key: str) -> None:
+    ids = _column(tape, table, key).to_numpy()
     if not np.array_equal(ids, np.arange(len(ids))):
         raise _error(tape, f"{key} ids have gaps", f"0 .. {len(ids) - 1}, in order")
 
 
-def _array(table: pa.Table, name: str) -> pa.Array | None:
-    """Return a column in one piece; None where it has no value."""
-    column = table.column(name)
+def _plain(tape: Tape, table: str, *names: str) -> dict[str, Any]:
+    """Return columns, each in one piece; None where one has no value."""
+    columns: dict[str, Any] = {"rows": tape.rows(table)}
+    for name, column in zip(names, tape.columns(table, names).columns, strict=True):
+        if column.null_count == len(column):
+            columns[name] = None
+        else:
+            columns[name] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return columns
+
+
+def _codes(tape: Tape, table: str, name: str, words: Sequence[str], *, other: int = -1) -> pa.Array | None:
+    """Return a column of words as numbers of `words`; None where it has no value."""
+    column = _column(tape, table, name)
     if column.null_count == len(column):
-        return None
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _plain(table: pa.Table, *names: str) -> dict[str, Any]:
-    return {"rows": table.num_rows, **{n: _array(table, n) for n in names}}
-
-
-def _codes(
-    table: pa.Table, name: str, words: Sequence[str], *, null: int = -1, other: int = -1
-) -> pa.Array | None:
-    """Return a column of words as numbers of `words`; None where it has no value and null stays null."""
-    column = table.column(name)
-    if column.null_count == len(column) and null == -1:
         return None
     numbers = {w: i for i, w in enumerate(words)}
     parts = []
     for chunk in column.chunks:
         known = [numbers.get(w, other) for w in chunk.dictionary.to_pylist()]
         indices = chunk.indices
-        if (
-            known == list(range(len(known)))
-            and indices.type == pa.int8()
-            and (null == -1 or not chunk.null_count)
-        ):
+        if known == list(range(len(known))) and indices.type == pa.int8():
             parts.append(indices)
             continue
         at = indices.fill_null(-1) if indices.null_count else indices
-        parts.append(pa.array(np.array([*known, null], np.int8)[at.to_numpy(zero_copy_only=False)]))
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else None
+        parts.append(pa.array(np.array([*known, -1], np.int8)[at.to_numpy(zero_copy_only=False)]))
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _is(table: pa.Table, name: str, *words: str) -> pa.Array | None:
-    """Return 1 where a column holds one of these words, else 0."""
-    column = table.column(name)
-    return pa.array(np.array([w in words for w in column.to_pylist()], np.int8)) if len(column) else None
+def _is(tape: Tape, table: str, name: str, word: str) -> pa.Array | None:
+    """Return 1 where a column holds a word, else 0."""
+    return _codes(tape, table, name, ["", word])
 
 
 def _ops(tape: Tape, *, times: bool) -> dict[str, Any]:
     names = (
-        "op",
-        "queue",
-        "issuer",
-        "parent",
-        "sync",
-        "value",
-        "sync_of",
-        "target",
-        "access_set",
-        "arg",
-        "list",
-    )
-    words = ("kind", "wait_state", "target_kind", "origin")
-    # no more than is needed: the whole table is three times as large
-    table = tape.columns("ops", (*names, *words, *(_TIMES if times else ())))
+        "op", "queue", "issuer", "parent", "sync", "value", "sync_of", "target", "access_set", "arg", "list",
+    )  # fmt: skip
     return {
-        **_plain(table, *names, *(_TIMES if times else ())),
-        "kind": _codes(table, "kind", OP_KINDS),
-        "wait_state": _codes(table, "wait_state", WAIT_STATES, other=_NO_EDGE),
-        "target_kind": _codes(table, "target_kind", SYNC_TARGETS),
-        "origin": _codes(table, "origin", ACCESS_ORIGINS),
+        **_plain(tape, "ops", *names, *(_TIMES if times else ())),
+        "kind": _codes(tape, "ops", "kind", OP_KINDS),
+        "wait_state": _codes(tape, "ops", "wait_state", WAIT_STATES, other=_NO_EDGE),
+        "target_kind": _codes(tape, "ops", "target_kind", SYNC_TARGETS),
+        "origin": _codes(tape, "ops", "origin", ACCESS_ORIGINS),
     }
 
 
 def _accesses(tape: Tape) -> dict[str, Any]:
-    table = tape.table("accesses")
-    modes = _codes(table, "mode", ACCESS_MODES)
-    if table.num_rows:
+    modes = _codes(tape, "accesses", "mode", ACCESS_MODES)
+    if tape.rows("accesses"):
         unknown = np.flatnonzero(modes.to_numpy(zero_copy_only=False) < 0) if modes is not None else [0]
         if len(unknown):
             row = int(unknown[0])
-            key, mode = (table.column(c)[row].as_py() for c in ("set", "mode"))
+            key, mode = (_column(tape, "accesses", c)[row].as_py() for c in ("set", "mode"))
             raise _error(tape, f"access set {key}: mode {mode!r}", ", ".join(ACCESS_MODES))
     names = ("set", "buffer", "offset", "bytes", "offset_per_arg", "bytes_per_arg", "unit_bytes")
     return {
-        **_plain(table, *names),
+        **_plain(tape, "accesses", *names),
         "mode": modes,
-        "origin": _codes(table, "origin", ACCESS_ORIGINS),
+        "origin": _codes(tape, "accesses", "origin", ACCESS_ORIGINS),
     }
 
 
@@ -164,18 +147,18 @@ def _flags(values: Iterable[int]) -> pa.Array | None:
     return found if len(found) else None
 
 
-def _devices(tape: Tape, table: pa.Table) -> dict[str, Any]:
+def _devices(tape: Tape) -> dict[str, Any]:
     """Return what the profiles of the devices declare."""
-    defined: Mapping[str, Any] = tape.manifest.profiles
     found: dict[str, Profile] = {}
-    for name in table.column("profile").to_pylist():
-        if str(name) not in found:
-            found[str(name)] = find_profile(str(name), defined, where=tape.where)
-    profiles = [found[str(name)] for name in table.column("profile").to_pylist()]
+    names = [str(n) for n in _column(tape, "devices", "profile").to_pylist()]
+    for name in names:
+        if name not in found:
+            found[name] = find_profile(name, tape.manifest.profiles, where=tape.where)
+    profiles = [found[name] for name in names]
     bits = {d: 1 << i for i, d in enumerate(COPY_DIRECTIONS)}
     return {
-        "rows": table.num_rows,
-        "host": _is(table, "kind", "host"),
+        "rows": len(names),
+        "host": _is(tape, "devices", "kind", "host"),
         "free_synchronises": _flags(p.free_synchronises for p in profiles),
         "alloc_synchronises": _flags(p.alloc_synchronises for p in profiles),
         "blocking_copies": _flags(sum(bits[d] for d in set(p.blocking_copies)) for p in profiles),
@@ -183,19 +166,18 @@ def _devices(tape: Tape, table: pa.Table) -> dict[str, Any]:
     }
 
 
-def _queues(table: pa.Table, default_queue_blocks: list[bool]) -> dict[str, Any]:
-    kinds = table.column("kind").to_pylist()
+def _queues(tape: Tape, default_queue_blocks: list[bool]) -> dict[str, Any]:
+    table = tape.columns("queues", ["kind", "device", "in_order"])
+    kinds, devices, ordered = (c.to_pylist() for c in table.columns)
     host = [k == "host_thread" for k in kinds]
-    devices = table.column("device").to_pylist()
     blocks = [
         k == "default" and 0 <= d < len(default_queue_blocks) and default_queue_blocks[d]
         for k, d in zip(kinds, devices, strict=True)
     ]
-    # A host thread runs its program in order whatever the column says.
-    in_order = [bool(o) or h for o, h in zip(table.column("in_order").to_pylist(), host, strict=True)]
     return {
-        **_plain(table, "device", "process"),
+        **_plain(tape, "queues", "device", "process"),
         "host": _flags(host),
-        "in_order": _flags(in_order),
+        # A host thread runs its program in order whatever the column says.
+        "in_order": _flags(o or h for o, h in zip(ordered, host, strict=True)),
         "blocks": _flags(blocks),
     }

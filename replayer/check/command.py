@@ -171,7 +171,7 @@ class _Bar(AbstractContextManager[Progress]):
 
 
 def _progress(tape: Tape) -> AbstractContextManager[Progress | None]:
-    if sys.stderr.isatty() and tape.table("ops").num_rows >= _LARGE:
+    if sys.stderr.isatty() and tape.rows("ops") >= _LARGE:
         return _Bar(tape.name)
     return nullcontext()
 

@@ -246,6 +246,11 @@ void bind_columns(nb::module_& m) {
         for (Row r = 0; r < t.contract.rows(); r++) units.push_back(t.contract.unit(r));
         return to_numpy(std::move(units));
       })
+      .def("roots", [](const CoreTape& t) {
+        std::vector<std::int32_t> roots;
+        for (std::int32_t b = 0; b < t.buffers.rows(); b++) roots.push_back(t.buffers.root(b));
+        return to_numpy(std::move(roots));
+      })
       .def("parents", [](const CoreTape& t, Row unit) {
         const Span<Row> p = t.contract.parents(unit);
         return std::vector<Row>(p.begin(), p.end());

@@ -8,8 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapedelay.replayer.check import latest
-from tapedelay.replayer.check.latest import LatestMap
+from tapedelay.replayer._core import LatestMap
 
 SIZE = 60
 SPAN = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(sorted).filter(lambda s: s[0] < s[1])
@@ -27,7 +26,7 @@ def test_it_is_an_array_of_bytes(covers: list[list[int]], questions: list[list[i
 
 
 def test_it_is_the_same_over_many_blocks() -> None:
-    size = 20 * latest._BLOCK
+    size = 20 * 256
     rng = random.Random(3)
     plain, found = [-1] * size, LatestMap()
     for rank in range(size):
@@ -40,5 +39,5 @@ def test_it_is_the_same_over_many_blocks() -> None:
             end = min(size, begin + rng.choice((1, 10, size)))
             assert found.latest(begin, end) == max(plain[begin:end])
     runs = 1 + sum(a != b for a, b in pairwise(plain))
-    assert len(found) <= runs + size // 10, "ranges that are covered wholly are gone"
-    assert len(found._blocks) > 2
+    assert found.size <= runs + size // 10, "ranges that are covered wholly are gone"
+    assert found.blocks > 2

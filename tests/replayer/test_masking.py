@@ -12,7 +12,6 @@ from tapedelay.formats.litmus import parse
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer.check import Baseline, Report, check_tape, judge
 from tapedelay.replayer.check.command import check
-from tapedelay.replayer.check.thinning import POSSIBLE, SURE, UNKNOWN, Thinned
 
 from .brute_force import BruteForce
 from .random_tapes import BYTES, random_tape
@@ -65,7 +64,7 @@ def test_what_is_accepted_hides_nothing(text: str) -> None:
 
 def test_random_tapes_hide_nothing_behind_a_baseline() -> None:
     many = 0
-    for seed in range(400):
+    for seed in range(200):
         judged = random_tape(random.Random(seed).randbytes(BYTES))
         if BruteForce(judged).refused():
             continue
@@ -77,7 +76,7 @@ def test_random_tapes_hide_nothing_behind_a_baseline() -> None:
         for kind in kinds:
             assert open_ones(check_tape(judged, Baseline(kinds - {kind}))) == {kind}, seed
         many += len(kinds) > 3
-    assert many > 50
+    assert many > 25
 
 
 def test_a_baseline_that_is_written_holds(tmp_path: Path) -> None:
@@ -110,17 +109,17 @@ def test_the_pass_ends_after_so_many_pairs(monkeypatch: pytest.MonkeyPatch) -> N
     assert not check_tape(judged).conditions
 
 
-def test_thinning() -> None:
-    found: Thinned[str, str] = Thinned()
-    for key, certainty, rank, value in (
-        ("q", SURE, 1, "older race"),
-        ("q", SURE, 3, "race"),
-        ("q", UNKNOWN, 2, "hidden"),
-        ("q", POSSIBLE, 4, "possible"),
-        ("r", UNKNOWN, 0, "alone"),
-    ):
-        found.add(key, certainty, rank, value)
-    assert list(found) == [("q", SURE, "race"), ("q", POSSIBLE, "possible"), ("r", UNKNOWN, "alone")]
+def test_what_is_more_certain_than_all_later_ones_is_told_as_well() -> None:
+    judged = tape(
+        """
+        1 | kernel | q0 | | M0:name=a
+        2 | kernel | q0 | | M0:name=b
+        3 | kernel | q0 | | M0:inferred:name=c
+        4 | host | H | M0 |
+        """
+    )
+    found = [(f.verdict, f.first, f.second) for f in check_tape(judged).findings]
+    assert found == [("race", 1, 3), ("possible", 2, 3)]
 
 
 def test_common_bytes_with_gaps_are_told_as_such() -> None:
