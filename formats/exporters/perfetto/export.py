@@ -277,9 +277,7 @@ class _Trace:
 
     def _findings_track(self) -> None:
         if self.marks:
-            self.top = self.tracks.top(
-                "findings", "what `tapedelay check` found; the flow is the missing edge"
-            )
+            self.top = self.tracks.findings("what `tapedelay check` found; the flow is the missing edge")
 
     def _findings(self) -> None:
         pairs = iter(self.pairs)
@@ -326,5 +324,4 @@ class _Trace:
             notes[f"note {i}"] = printable(note)
         if not self.times.recorded:
             notes["times"] = "not recorded: each op starts as soon as the edges allow"
-        track = self.tracks.top("tape", "what the tape says of itself")
-        self.packets.event(track, 0, printable(self.tape.name), ("tape",), notes, instant=True)
+        self.packets.event(self.tracks.root, 0, printable(self.tape.name), ("tape",), notes, instant=True)

@@ -45,7 +45,8 @@ class Packets:
     def __init__(self, file: IO[bytes]) -> None:
         messages = require_perfetto()
         self._file = file
-        self._batch = messages.Trace()
+        self._new = messages.Trace
+        self._batch = self._new()
         self._event = messages.TrackEvent
         self._counter = messages.CounterDescriptor
         self._explicit = messages.TrackDescriptor.ChildTracksOrdering.EXPLICIT
@@ -70,7 +71,7 @@ class Packets:
     def flush(self) -> None:
         """Write what is left."""
         self._file.write(self._batch.SerializeToString())
-        self._batch.Clear()
+        self._batch = self._new()  # clearing it would free nothing
 
     def _text(self, sort: str, text: str) -> int:
         known = self._interned.setdefault(sort, {})

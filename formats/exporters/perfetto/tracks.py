@@ -26,6 +26,7 @@ class Tracks:
         self._device_rows = tape.table("devices").to_pylist()
         self._queue_rows = tape.table("queues").to_pylist()
         self._many = len(tape.manifest.processes) > 1
+        self.root = self.new(printable(tape.name), about="a tape; what it says of itself stands at 0")
 
     def new(
         self, name: str, parent: int = 0, *, rank: int = 0, about: str = "", unit: str | None = None
@@ -35,9 +36,9 @@ class Tracks:
         self._packets.track(self._last, name, parent, rank=rank, about=about, unit=unit)
         return self._last
 
-    def top(self, name: str, about: str) -> int:
+    def findings(self, about: str) -> int:
         """Return a new track above the devices."""
-        return self.new(name, rank=_FINDINGS_RANK, about=about)
+        return self.new("findings", self.root, rank=_FINDINGS_RANK, about=about)
 
     def device(self, device: int) -> int:
         """Return the track of a device."""
@@ -47,7 +48,8 @@ class Tracks:
             name = f"{printable(row['name'])} ({row['kind']})"
             if self._many:
                 name += f", process {row['process']}"
-            found = self._devices[device] = self.new(name, rank=_DEVICES_RANK + device, about="a device")
+            rank = _DEVICES_RANK + device
+            found = self._devices[device] = self.new(name, self.root, rank=rank, about="a device")
         return found
 
     def queue(self, queue: int) -> int:
@@ -63,7 +65,7 @@ class Tracks:
 
     def counter(self, device: int, name: str, unit: str, about: str) -> int:
         """Return a new counter of a device, -1 for none."""
-        parent = self.device(device) if device >= 0 else 0
+        parent = self.device(device) if device >= 0 else self.root
         return self.new(name, parent, rank=_COUNTERS_RANK, about=about, unit=unit)
 
     def place(self, queue: int, sort: str, op: int, parent: int, start: int, end: int) -> int:
