@@ -156,8 +156,6 @@ def timed(rows: int, threads: int, seed: int) -> Tape:
     columns = {
         "op": pa.array(np.arange(rows)),
         "kind": same("mark"),
-        .dictionary_encode()
-        .cast(SCHEMAS["ops"].field("kind").type),
         "queue": pa.array(by, pa.int32()),
         "issuer": pa.array(by, pa.int32(), mask=rng.random(rows) < 0.1),
         "issue_ns": pa.array(at, mask=null),
