@@ -28,7 +28,7 @@ put the queues of a tape one after another on a small machine."""
 EXTRA = "install the extra: pip install 'tapedelay[opencl]' (pyopencl, and PoCL for machines without a GPU)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
     """An OpenCL device with a context of its own.
 
@@ -137,8 +137,13 @@ def why_not() -> str:
     return f"{got} ({EXTRA})" if isinstance(got, str) else ""
 
 
+_CHOSEN: dict[str, Device] = {}
+
+
 def choose() -> Device:
     """Return the device: the one that `DEVICE_VARIABLE` names, else a GPU before a CPU.
+
+    A process keeps its context and the compiled kernels for the next program.
 
     Raises
     ------
@@ -148,6 +153,9 @@ def choose() -> Device:
         Its driver does not give a context.
     """
     cl: Any = load_pyopencl()
+    wanted = os.environ.get(DEVICE_VARIABLE, "")
+    if wanted in _CHOSEN:
+        return _CHOSEN[wanted]
     got = _find(cl)
     if isinstance(got, str):
         raise Unsupported(got, where="opencl", next_step=EXTRA)
@@ -161,7 +169,7 @@ def choose() -> Device:
             next_step=f"name another device in {DEVICE_VARIABLE}",
         ) from error
     properties = int(device.queue_properties)
-    return Device(
+    _CHOSEN[wanted] = Device(
         cl,
         device,
         context,
@@ -169,3 +177,4 @@ def choose() -> Device:
         int(device.max_compute_units),
         bool(properties & int(cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)),
     )
+    return _CHOSEN[wanted]

@@ -21,7 +21,8 @@ __all__ = ["MAX_QUEUES", "Session", "open_session"]
 MAX_QUEUES = 256
 """Command queues and host threads of one program."""
 
-_SPINS: dict[str, Spin] = {}
+_PROGRAMS: dict[Device, Any] = {}
+_SPINS: dict[Device, Spin] = {}
 
 
 @dataclass
@@ -155,16 +156,17 @@ def open_session(device: Device, graph: Graph, memory: Memory, where: str) -> Se
 
 def _kernels(session: Session) -> None:
     cl = session.device.cl
-    program = _build(session.device)
+    device = session.device
+    if device not in _PROGRAMS:
+        _PROGRAMS[device] = _build(device)
     session.begin, session.look, session.end, session.spin, session.flip = (
-        cl.Kernel(program, name) for name in ("begin", "look", "end", "spin", "xor_range")
+        cl.Kernel(_PROGRAMS[device], name) for name in ("begin", "look", "end", "spin", "xor_range")
     )
     for kernel in (session.begin, session.look, session.end):
         for at, buffer in enumerate((session.arena, session.table, session.slots, session.snap)):
             kernel.set_arg(at, buffer)
     session.flip.set_arg(0, session.arena)
     session.spin.set_arg(0, session.sink)
-    name = session.device.name
-    if name not in _SPINS:
-        _SPINS[name] = calibrate_spin(cl, session.clock, session.spin)
-    session.spinning = _SPINS[name]
+    if device not in _SPINS:
+        _SPINS[device] = calibrate_spin(cl, session.clock, session.spin)
+    session.spinning = _SPINS[device]
