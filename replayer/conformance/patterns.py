@@ -11,7 +11,7 @@ from .case import Case, Delay
 
 __all__ = ["pattern_cases"]
 
-_STEPS = 3.0
+_STEPS = 4.0
 _SMALL = 0.2
 
 
@@ -38,7 +38,8 @@ def _of(pattern: Pattern, random: Random) -> Iterator[Case]:
         yield Case(name, "A pattern that never ends is told.", pattern.text, expect="deadlock")
     else:
         promise = "A broken pattern shows its fault when the op that can show it is late."
-        delays: tuple[Delay, ...] = ((pattern.late, "before_start", _STEPS),) if pattern.late else ()
+        held = ((pattern.late, _STEPS), (pattern.then, _STEPS / 2))
+        delays = tuple((label, "before_start", steps) for label, steps in held if label)
         yield Case(name, promise, pattern.text, expect="wrong", delays=delays, needs=frozenset({"values"}))
 
 
