@@ -19,6 +19,9 @@ WORK = frozenset({"host", "kernel", "compute", "copy", "memset", "rdma", "coll"}
 OP_NS = 1000
 """What an op takes that no time is known of, where no op has one."""
 
+_BOUND_NS = 1 << 60
+"""36 years: times beyond are taken for that."""
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -65,21 +68,27 @@ def timeline(tape: Tape, contract: Contract | None = None) -> Timeline:
 
 
 def _recorded(ops: Columns, timed: Bools) -> Timeline:
-    issue = np.where(timed, ops.ints("issue_ns"), np.iinfo(np.int64).min)
-    issue = np.maximum.accumulate(issue) if not timed.all() else issue
-    first = int(ops.ints("issue_ns")[timed].min())
-    issue = np.where(timed, ops.ints("issue_ns"), np.maximum(issue, first))
-    start = issue + np.where(ops.valid("start_after_issue_ns"), ops.ints("start_after_issue_ns"), 0)
+    known = _bounded(ops, "issue_ns")
+    before = np.maximum.accumulate(np.where(timed, known, -_BOUND_NS))
+    issue = np.where(timed, known, np.maximum(before, known[timed].min()))
+    start = issue + np.where(ops.valid("start_after_issue_ns"), _bounded(ops, "start_after_issue_ns"), 0)
     lasting = ops.valid("duration_ns") & timed
-    end = start + np.where(lasting, np.maximum(ops.ints("duration_ns"), 0), 0)
+    end = start + np.where(lasting, np.maximum(_bounded(ops, "duration_ns"), 0), 0)
     origin = min(int(issue.min()), int(start.min()))
     return Timeline(issue - origin, start - origin, end - origin, lasting, timed, origin, recorded=True)
+
+
+def _bounded(ops: Columns, column: str) -> Ints:
+    """Return a column of times whose sums stay numbers of 64 bits."""
+    return np.clip(ops.ints(column), -_BOUND_NS, _BOUND_NS)
 
 
 def _laid_out(ops: Columns, contract: Contract) -> Timeline:
     work = ops.words("kind").isin(WORK)
     known = ops.valid("duration_ns")
-    takes = np.where(work, np.where(known, np.maximum(ops.ints("duration_ns"), 0), OP_NS), 0).tolist()
+    takes: list[int] = np.where(
+        work, np.where(known, np.maximum(_bounded(ops, "duration_ns"), 0), OP_NS), 0
+    ).tolist()
     start, end = [0] * ops.rows, [0] * ops.rows
     first, sources = contract.by_target()
     order = contract.order()

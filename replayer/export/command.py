@@ -217,11 +217,15 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
     parts = [f"{written.ops:,} ops", f"{written.flows:,} flows", f"{written.counters} counters"]
     shown = plural(len(marks), "finding")
     parts.append(f"{shown} of {len(groups)}" if len(marks) < len(groups) else shown)
-    click.echo(printable(f"{asked.output}: {', '.join(parts)}"))
+    lines = [f"{asked.output}: {', '.join(parts)}"]
     if written.backward:
-        click.echo(f"  {written.backward:,} edges point backwards in the recorded times: they are not shown")
+        lines.append(
+            f"  {written.backward:,} edges point backwards in the recorded times: they are not shown"
+        )
     if not written.recorded:
-        click.echo("  the tape has no times: each op starts as soon as the edges allow")
+        lines.append("  the tape has no times: each op starts as soon as the edges allow")
+    for line in lines:
+        click.echo(printable(line), err=not asked.output.is_file())  # a pipe may be the standard output
     say_next(f"open https://ui.perfetto.dev and drop {quoted(asked.output)} on it")
 
 
@@ -239,7 +243,7 @@ def _html(tape: Tape, asked: Asked) -> None:
         mark,
         edges=core_tape(tape, times=False).edges(),
         conditions=[c.detail for c in report.conditions],
-        commands=[f"tapedelay check {quoted(asked.tape.name)}"],
+        commands=[f"tapedelay {words} {quoted(asked.tape.name)}" for words in ("check", "replay --search")],
     )
     following = f"open {quoted(asked.output or '')} in a browser"
     _text(page, tape.table("ops").num_rows, asked, following, finding=number, title=mark.title)

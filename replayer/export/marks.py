@@ -14,6 +14,7 @@ from ..check import Finding, Group, OpView
 __all__ = ["marks_of"]
 
 _ENDS = ("free", "destroy")
+_NAMED = 8
 _LINKS = {
     "free-in-flight": "missing edge",
     "destroy-pending": "missing edge",
@@ -42,7 +43,8 @@ def _mark(ids: np.ndarray, group: Group) -> Mark:
     if f.begin is not None and f.end is not None:
         size = "in several ranges" if f.hull else f"{f.end - f.begin:,} bytes"
         facts.append(("bytes", f"{f.begin:,} to {f.end:,} ({size})"))
-    facts.extend((o.label, f"{o.mode or o.kind} `{o.tensor or o.name}`") for o in ops if o.tensor or o.name)
+    named = [o for o in ops if o.tensor or o.name][:_NAMED]
+    facts.extend((o.label, f"{o.mode or o.kind} `{o.tensor or o.name}`") for o in named)
     if f.verdict in ("possible", "unknown"):
         why = {
             "possible": "it rests on an inferred or over-approximated fact",

@@ -109,11 +109,12 @@ def _telemetry(tape: Tape, origin_ns: int) -> Iterator[Counter]:
     found: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
     for row in tape.table("telemetry").to_pylist():
         key = (-1 if row["device"] is None else row["device"], row["metric"], row["unit"])
-        found.setdefault(key, []).append((max(0, row["at_ns"] - origin_ns), row["value"]))
+        at = min(max(0, row["at_ns"] - origin_ns), (1 << 62))
+        found.setdefault(key, []).append((at, row["value"]))
     for (device, metric, unit), samples in found.items():
         samples.sort()
-        at, value = zip(*samples, strict=True)
+        times, value = zip(*samples, strict=True)
         yield Counter(
             device, printable(metric), printable(unit), "sampled by the recorder",
-            np.array(at, np.int64), np.array(value, np.float64),
+            np.array(times, np.int64), np.array(value, np.float64),
         )  # fmt: skip

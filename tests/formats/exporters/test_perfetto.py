@@ -410,3 +410,16 @@ def test_the_whole_corpus() -> None:
         assert not any(begun.values())
         assert seen[1] == seen[2] == written.flows
         assert written.backward == 0 or resolve(tape).order().stuck.cycles, file.name
+
+
+def test_times_beyond_all_measure() -> None:
+    far = (1 << 63) - 1
+    copy = {"queue": 1, "kind": "copy", "issue_ns": far, "bytes": far}
+    rows = [
+        {"queue": 1, "issue_ns": -far, "duration_ns": far},
+        {**copy, "start_after_issue_ns": far, "duration_ns": far},
+        {**copy, "start_after_issue_ns": -far, "duration_ns": 1},
+    ]
+    trace, written = export(timed(rows))
+    assert written.ops == 3
+    assert all(0 <= p.timestamp < 1 << 63 for p in decoded(trace))
