@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,13 @@ class Aim:
 
 
 def aims(
-    finding: Finding, rows: tuple[int, ...], outcome: Outcome, *, scale: float = 1.0, margins: tuple[int, ...]
+    finding: Finding,
+    rows: tuple[int, ...],
+    outcome: Outcome,
+    *,
+    margins: tuple[int, ...],
+    scale: float = 1.0,
+    parts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> Iterator[Aim]:
     """Yield what to try for a finding, the most promising first.
 
@@ -53,10 +60,12 @@ def aims(
         Its rows.
     outcome : Outcome
         Times of a virtual run without delays.
-    scale : float
-        Factor on times where the delay is to work.
     margins : tuple of int
         What is added for certainty, in ns; each gives a try.
+    scale : float
+        Factor on times where the delay is to work.
+    parts : mapping
+        Rows that are parts of a row of the finding, where it has any: such an op ends with the last of them.
     """
     if finding.kind == "deadlock":
         return
@@ -68,6 +77,9 @@ def aims(
     for margin in margins:
         yield from _flip(late, after, start, end, scale, margin)
     yield from _overlap(late, after, start, end, scale)
+    for part in parts.get(late, ()):
+        behind = max(end[after] - int(outcome.start_ns[part]), 0)
+        yield from _aim(part, _rounded(round(behind * scale) + margins[0]), "overlap")
 
 
 def _flip(

@@ -20,6 +20,7 @@ from .api import judged
 from .pairs import flipped
 from .preparing import Case, Range, backend_of, cut, tape_of
 from .results import Replay
+from .timeline import parent_rows
 from .told import Told, tell
 
 __all__ = ["SCHEMA", "STATES", "Attempt", "Search", "search"]
@@ -32,6 +33,7 @@ STATES = ("confirmed", "unknown", "not shown", "not tried", "accepted")
 delay made any read wrong; Ctrl-C came first; the baseline accepts it, so it was not searched."""
 
 _PAIRS = 8
+_PARTS = 4
 _WRONG_LIMIT = 10_000
 
 Progress = Callable[[int, int], None]
@@ -236,6 +238,7 @@ class _Searcher:
         else:
             self._margins = (1_000,)
             self._scale = 1.0
+        self._parents = parent_rows(case.program)
         self._plain: Outcome | None = None
         self._times: Outcome | None = None
         self._real = able.real_time
@@ -303,7 +306,10 @@ class _Searcher:
         return Attempt(finding, count, "not shown", reason=self._why_not(finding, turned), tried=tried)
 
     def _plans(self, finding: Finding, rows: tuple[int, ...]) -> Iterator[tuple[Plan, Delays, str]]:
-        for aim in aims(finding, rows, self._virtual(), scale=self._scale, margins=self._margins):
+        parts = {r: np.flatnonzero(self._parents == r)[:_PARTS].tolist() for r in rows}
+        for aim in aims(
+            finding, rows, self._virtual(), margins=self._margins, scale=self._scale, parts=parts
+        ):
             op = int(self._case.op_ids[aim.row])
             row = int(np.searchsorted(self._case.anchors.op_ids, op))
             anchor = lasting_anchor(self._case.anchors, row, self._case.names.of(aim.row), self._queue)
@@ -329,7 +335,7 @@ class _Searcher:
 
     def _shows(self, finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:
         if finding.kind == "deadlock":
-            return bool(outcome.stuck) and set(outcome.stuck).issuperset(rows)
+            return self._case.showing.stands(finding, outcome)
         return self._case.showing.wrong(finding, outcome) is not None
 
     def _shown(

@@ -40,6 +40,7 @@ class Showing:
         examples = [g.example for g in report.groups]
         more = [f for f in examples if (f.signature, f.ops[0].op, f.ops[-1].op) not in known]
         self._findings = [*report.findings, *more]
+        self._last: tuple[Outcome, list[Finding]] | None = None
         self._by_row: dict[int, list[int]] = {}
         self._by_sort: dict[tuple[str, frozenset[str]], list[int]] = {}
         self._rows: list[tuple[int, ...]] = []
@@ -62,12 +63,17 @@ class Showing:
         return tuple(self.row(o.op) for o in finding.ops)
 
     def of(self, wrong: WrongRead, outcome: Outcome) -> list[Finding]:
-        """Return the findings that a wrong read of a run shows; those of the same kind where it is none."""
+        """Return the findings that a wrong read of a run shows.
+
+        Where it is none exactly: those between ops alike (of several pairs `check` lists the latest only);
+        where there are none either, all that came the wrong way around, since one of them is behind it. A
+        value may differ because of old bytes below a write that may not cover them, which are not judged.
+        """
         at = sorted({i for row in self._involved(wrong) for i in self._by_row.get(row, ())})
         pairs = [(self._findings[i], self._rows[i]) for i in at]
         found = [f for f, rows in pairs if self.shows(f, rows, wrong)]
         found += [f for f, rows in pairs if f not in found and self.near(f, rows, wrong, outcome)]
-        return found or self._alike(wrong)
+        return found or self._alike(wrong) or self._turned(outcome)
 
     def wrong(self, finding: Finding, outcome: Outcome) -> WrongRead | None:
         """Return the wrong read of a run that shows a finding."""
@@ -96,15 +102,15 @@ class Showing:
         return False
 
     def near(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead, outcome: Outcome) -> bool:
-        """Whether an op of a pair read something wrong there while the two came the wrong way around.
+        """Whether one op of a pair has to do with a wrong read there, and the two came the wrong way around.
 
-        What it saw may be from another writer than the other op.
+        The other one need not be named: what was seen may be from a third writer, or of torn bytes only one.
         """
         return (
             finding.kind == "race"
             and not wrong.derived
             and wrong.kind in ("stale", "torn")
-            and wrong.row in rows
+            and not self._involved(wrong).isdisjoint(rows)
             and self._meets(finding, wrong)
             and flipped(finding, rows, outcome)
         )
@@ -115,12 +121,14 @@ class Showing:
         for wrong in outcome.wrong:
             if not wrong.derived:
                 found.update((id(f), f) for f in self.of(wrong, outcome))
-        if outcome.stuck:
-            stuck = set(outcome.stuck)
-            for finding, rows in zip(self._findings, self._rows, strict=True):
-                if finding.kind == "deadlock" and stuck.issuperset(rows):
-                    found[id(finding)] = finding
+        for finding in self._findings:
+            if finding.kind == "deadlock" and self.stands(finding, outcome):
+                found[id(finding)] = finding
         return list(found.values())
+
+    def stands(self, finding: Finding, outcome: Outcome) -> bool:
+        """Whether the ops of a deadlock never ended in a run."""
+        return bool(outcome.stuck) and all(int(outcome.end_ns[r]) < 0 for r in self.rows(finding))
 
     def _meets(self, finding: Finding, wrong: WrongRead) -> bool:
         if wrong.root < 0 or self._names.title(wrong.root) != finding.buffer:
@@ -136,13 +144,25 @@ class Showing:
             return False
         return kind == "destroyed" or self._meets(finding, wrong)
 
+    def _turned(self, outcome: Outcome) -> list[Finding]:
+        """Return the races whose ops came the wrong way around in a run; all, if it is none of them.
+
+        The parts of two ops may lie between each other in the reference order already.
+        """
+        if self._last is None or self._last[0] is not outcome:
+            pairs = zip(self._findings, self._rows, strict=True)
+            races = [(f, rows) for f, rows in pairs if f.kind == "race"]
+            found = [f for f, rows in races if flipped(f, rows, outcome)]
+            self._last = outcome, found or [f for f, _ in races]
+        return self._last[1]
+
     def _involved(self, wrong: WrongRead) -> set[int]:
         rows = {s.writer for s in (*wrong.saw, *wrong.expected)} | {wrong.row}
         return {r for r in rows if r != AT_END}
 
     def _alike(self, wrong: WrongRead) -> list[Finding]:
-        """Return the findings between ops alike: of several such pairs `check` lists the latest only."""
-        if wrong.root < 0:
+        """Return the findings between ops of the same kinds on the same buffer."""
+        if wrong.root < 0 or {s.writer for s in wrong.saw} == {s.writer for s in wrong.expected}:
             return []
         rows = sorted(self._involved(wrong))[:16]
         sorts = {r: self._sort(r) for r in rows}

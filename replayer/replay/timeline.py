@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..outcome import Outcome
 from ..program import Program
 
-__all__ = ["MAX_PATH", "Path", "QueueTime", "Timeline", "timeline"]
+__all__ = ["MAX_PATH", "Path", "QueueTime", "Timeline", "parent_rows", "timeline"]
 
 MAX_PATH = 100_000
 """Rows of a path that are kept."""
@@ -174,7 +174,7 @@ def _path(program: Program, start: _Ints, end: _Ints, queue: _Ints) -> Path:
     if not ran.any():
         return Path((), 0, {}, 0)
     unit = np.asarray(program.core.units(), np.int64)
-    parents = _parents(program)
+    parents = parent_rows(program)
     leaf = ran.copy()
     leaf[parents[parents >= 0]] = False
     last = int(np.argmax(np.where(leaf, end, -1)))
@@ -229,7 +229,7 @@ def _back(last: int, best: _Rows, unit: _Ints, parent: _Rows, end: _Ints) -> lis
     return rows
 
 
-def _parents(program: Program) -> _Rows:
+def parent_rows(program: Program) -> _Rows:
     """Return the row of each row's parent; -1 where it has none."""
     rows = np.full(program.rows, -1, np.int32)
     column = program.tape.columns("ops", ("parent",)).column("parent")

@@ -5,15 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from tapedelay.formats.delays import BEFORE_START, match_plan, parse_expression, print_line, random_delays
 from tapedelay.formats.litmus import parse, read
 from tapedelay.formats.load import load_tape
+from tapedelay.formats.tape import Tape
+from tapedelay.formats.validate import validate
 from tapedelay.replayer.backends.protocol import Options
 from tapedelay.replayer.backends.virtual import VirtualBackend
 from tapedelay.replayer.check import Baseline, check_tape
 from tapedelay.replayer.program import Program
 from tapedelay.replayer.replay import replay, search
+
+from .random_tapes import tapes
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests/corpus").glob("*/*.litmus"))
@@ -137,3 +143,32 @@ def test_an_unnamed_op_is_found_from_its_neighbour() -> None:
     assert print_anchor(lasting_anchor(anchors, 74, names.of(74), queue)) == (
         "first compute of model.input_embed on host0 +1"
     )
+
+
+def test_a_whole_is_moved_by_its_parts() -> None:
+    text = (
+        "1 | compute | a | | M |\n2 | kernel | b | | | | parent=1\n3 | kernel | c | | | | parent=1\n"
+        "4 | kernel | b | M | Y |\n"
+    )
+    (attempt,) = search(parse(text).tape()).attempts
+    assert (attempt.state, attempt.how) == ("confirmed", "overlap")
+    assert attempt.expression.startswith("first kernel of 3 on c +")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(tapes(), st.integers(0, 9))
+def test_a_wrong_read_is_always_one_that_check_has(tape: Tape, seed: int) -> None:
+    assume(not any(True for _ in validate(tape)))
+    report = check_tape(tape)
+    result = replay(tape, delays=f"seed={seed} max=5us" if tape.table("ops").num_rows else None)
+    assert result.verdict != "wrong"
+    assert report.findings or result.outcome.clean
+    for finding in result.confirmed:
+        assert finding in report.findings
+    if report.exit_code == 0:
+        assert result.exit_code == 0
+    shown = [a for a in search(tape, every=True).attempts if a.state == "confirmed"]
+    for attempt in shown:
+        assert attempt.replay is not None
+        assert not attempt.replay.outcome.clean
+        assert attempt.finding in attempt.replay.confirmed
