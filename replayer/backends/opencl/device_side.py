@@ -16,6 +16,9 @@ from .timing import Timing
 __all__ = ["DeviceSide", "Stamps"]
 
 
+PIECE_NS = 50_000_000
+
+
 @dataclass(slots=True)
 class Stamps:
     """Events whose profile says when a unit started, was done, and let others go on."""
@@ -30,6 +33,7 @@ class _Commands:
 
     def __init__(self, side: DeviceSide, unit: int, wait: list[Any]) -> None:
         home = side.graph.home[unit]
+        self.side = side
         self.cl = side.session.device.cl
         self.session = side.session
         self.nodes = side.nodes
@@ -56,9 +60,13 @@ class _Commands:
             self._run(self.session.spin)
 
     def spin(self, ns: int) -> None:
+        """Take time; in pieces, so that a long delay on a busy machine is not taken for a standstill."""
         kernel = self.session.spin
-        kernel.set_arg(1, np.uint64(self.session.spinning.rounds(ns)))
-        self._run(kernel)
+        while ns > 0:
+            kernel.set_arg(1, np.uint64(self.session.spinning.rounds(min(ns, PIECE_NS))))
+            self._run(kernel)
+            self.side.ticks.append(self.last)
+            ns -= PIECE_NS
 
     def accesses(self, kernel: Any, accesses: list[Access]) -> None:
         kernel.set_arg(4, np.int64(accesses[0].index))
@@ -102,6 +110,8 @@ class _Commands:
 class DeviceSide:
     """Hands units over to command queues as soon as they are issued; in the queue's order where it has one.
 
+    `ticks` are events by whose ends a run can be seen to go on.
+
     Several host threads may issue to one queue; what stands behind a row that another thread has not issued
     yet waits here, and its issuer goes on.
     """
@@ -114,7 +124,7 @@ class DeviceSide:
         self.timing = timing
         self.ready: set[int] = set()
         self.stamps: dict[int, Stamps] = {}
-        self.tails: list[Any] = []
+        self.ticks: list[Any] = []
         self._at = dict.fromkeys(graph.sequence, 0)
 
     def submit(self, unit: int) -> None:
@@ -197,7 +207,7 @@ class DeviceSide:
             commands.spin(delay)
         stamps.end = commands.last or self.nodes.events[unit]
         self.nodes.enqueued(~unit, stamps.end)
-        self.tails.append((unit, stamps.end))
+        self.ticks.append(stamps.end)
 
     def _copies(self, commands: _Commands, unit: int) -> None:
         for copy in self.memory.copies[unit]:

@@ -79,9 +79,9 @@ class _Watch:
     def _progress(self) -> int:
         complete = self.session.device.cl.command_execution_status.COMPLETE
         with self.nodes.lock:
-            tails = list(self.device.tails)
-        waiting, self.running = self.running + [event for _, event in tails[self._seen :]], []
-        self._seen = len(tails)
+            ticks = self.device.ticks[self._seen :]
+        waiting, self.running = self.running + ticks, []
+        self._seen += len(ticks)
         for event in waiting:
             status = event.command_execution_status
             if status < 0:
@@ -120,7 +120,7 @@ class _Watch:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
         while time.monotonic() < until:
-            if all(e.command_execution_status <= complete for _, e in self.device.tails):
+            if all(e.command_execution_status <= complete for e in self.device.ticks):
                 break
             time.sleep(WATCH_S)
         else:
@@ -169,6 +169,7 @@ def run_once(session: Session, program: Program, graph: Graph, timing: Timing, t
     except BaseException as error:
         begin.abort()
         nodes.abort()
+        session.stop_spinning(True)
         if not watch.drain(threads):
             session.broken = True
         if isinstance(error, cl.Error):

@@ -65,10 +65,16 @@ class Session:
     def reset(self) -> None:
         """Put all memory into its first state."""
         cl, memory = self.device.cl, self.memory
+        self.stop_spinning(False)
         self.host[:] = memory.host_first
         cl.enqueue_copy(self.clock, self.arena, memory.arena_first, is_blocking=True)
         blank = np.zeros(max(len(memory.all), 1) * SLOTS, np.uint64)
         cl.enqueue_copy(self.clock, self.slots, blank, is_blocking=True)
+
+    def stop_spinning(self, stop: bool) -> None:
+        """Let spin kernels, running or to come, end at once; or take their time again."""
+        word = np.array([0, int(stop)], np.uint64)
+        self.device.cl.enqueue_copy(self.clock, self.sink, word, is_blocking=True)
 
     def fetch(self, buffer: Any, like: Any) -> Any:
         """Return a buffer's content; only for after a run."""
@@ -167,6 +173,7 @@ def _kernels(session: Session) -> None:
             kernel.set_arg(at, buffer)
     session.flip.set_arg(0, session.arena)
     session.spin.set_arg(0, session.sink)
+    session.stop_spinning(False)
     if device not in _SPINS:
         _SPINS[device] = calibrate_spin(cl, session.clock, session.spin)
     session.spinning = _SPINS[device]
