@@ -15,7 +15,6 @@ from ..check import Baseline
 from ..outcome import Outcome
 from .preparing import Case, Range, backend_of, cut, plan_from, tape_of
 from .results import Replay
-from .timeline import timeline
 from .told import Told, tell
 
 __all__ = ["MAX_REPEAT", "Progress", "replay", "seeded"]
@@ -123,7 +122,7 @@ def judged(
     interrupted: bool = False,
     pinned: bool = False,
 ) -> Replay:
-    """Return a run as a result: what its wrong reads mean, and where its time went."""
+    """Return a run as a result: what its wrong reads mean."""
     told: list[Told] = []
     for wrong in outcome.wrong:
         if not wrong.derived and len(told) < _TOLD:
@@ -138,14 +137,12 @@ def judged(
         report=case.report,
         told=tuple(told),
         confirmed=tuple(case.showing.confirmed(outcome)),
-        time=timeline(case.program, outcome),
         runs=runs,
         found=found,
         first_found=first_found,
         interrupted=interrupted,
         pinned=pinned,
-        source=case.tape,
-        op_ids=case.op_ids,
+        program=case.program,
         names=case.names,
     )
 

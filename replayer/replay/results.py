@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from ...formats.delays import Delays, LineMatch, Plan, print_line
 from ...formats.tape import Tape
 from ..check.findings import Finding, Report
 from ..outcome import Outcome
+from ..program import Program
 from .names import Names
-from .timeline import Timeline
+from .timeline import Timeline, timeline
 from .told import Told
 
 __all__ = ["SCHEMA", "Replay"]
@@ -46,8 +48,6 @@ class Replay:
         The wrong reads of `outcome` that do not come out of earlier ones, the first one first.
     confirmed : tuple of Finding
         Findings of `check` that `outcome` shows.
-    time : Timeline
-        Where the time of `outcome` went.
     runs, found : int
         Runs, and how many of them found something.
     first_found : int or None
@@ -56,10 +56,8 @@ class Replay:
         Ctrl-C ended it before all runs were done.
     pinned : bool
         The interleaving of the virtual run was enforced.
-    source : Tape
-        What ran: the tape, or the window of it.
-    op_ids : numpy.ndarray of int64, shape (rows,)
-        Op ids of `outcome`'s rows.
+    program : Program
+        What ran: the tape, or a window of it.
     names : Names
         Names of the rows.
     """
@@ -73,15 +71,28 @@ class Replay:
     report: Report
     told: tuple[Told, ...]
     confirmed: tuple[Finding, ...]
-    time: Timeline
     runs: int
     found: int
     first_found: int | None
     interrupted: bool
     pinned: bool
-    source: Tape
-    op_ids: npt.NDArray[np.int64]
+    program: Program
     names: Names
+
+    @cached_property
+    def time(self) -> Timeline:
+        """Where the time of `outcome` went."""
+        return timeline(self.program, self.outcome)
+
+    @property
+    def source(self) -> Tape:
+        """What ran, as a tape."""
+        return self.program.tape
+
+    @property
+    def op_ids(self) -> npt.NDArray[np.int64]:
+        """Op ids of `outcome`'s rows."""
+        return self.program.op_ids
 
     @property
     def verdict(self) -> str:
@@ -115,8 +126,8 @@ class Replay:
         """The first wrong read that no baseline accepts, else the first one."""
         return next((t for t in self.told if not t.accepted), self.told[0] if self.told else None)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result for ``--json``.
+    def as_dict(self, *, times: bool = True) -> dict[str, Any]:
+        """Return the result for ``--json``, with or without its ``timeline``.
 
         Keys: ``schema``, ``tape``, ``backend``, ``verdict``, ``exit_code``; ``ops``, ``reads`` (judged);
         ``runs``, ``found``, ``first_found``, ``interrupted``, ``pinned``; ``delays`` (``line``, ``text``,
@@ -151,7 +162,7 @@ class Replay:
                 "never": ids[list(outcome.never)].tolist(),
                 "cycles": [ids[list(c)].tolist() for c in outcome.cycles],
             },
-            "timeline": self.time.as_dict(ids),
+            **({"timeline": self.time.as_dict(ids)} if times else {}),
             "conditions": [c.as_dict() for c in self.report.conditions],
             "notes": list(outcome.notes),
         }

@@ -97,7 +97,7 @@ class Attempt:
             "wrong": None
             if self.told is None or self.replay is None
             else self.told.as_dict(self.replay.names),
-            "replay": None if self.replay is None else self.replay.as_dict(),
+            "replay": None if self.replay is None else self.replay.as_dict(times=False),
         }
 
 
@@ -146,7 +146,8 @@ class Search:
         Keys: ``schema``, ``tape``, ``backend``, ``verdict``, ``exit_code``, ``runs``, ``interrupted``;
         ``counts`` (attempts per state); ``attempts`` (``state``, ``count``: pairs of this kind, ``delays``,
         ``how``, ``as_recorded``, ``reason``, ``tried``, ``finding`` as `check` has it, ``wrong``: the read
-        that shows it, and ``replay``: that run, as `replay` has them); ``conditions`` (of `check`).
+        that shows it, and ``replay``: that run without its times, as `replay` has them); ``conditions`` (of
+        `check`).
         """
         return {
             "schema": SCHEMA,
