@@ -12,10 +12,11 @@ from ....formats.errors import ReplayFailed
 
 __all__ = ["ClockMap", "Sample", "Spin", "calibrate_spin", "sample_clock"]
 
-TARGET_NS = 4_000_000
-"""Length of the spin that is measured: long against a launch, short against patience."""
+TARGET_NS = 400_000
+"""Length of the spin that is measured: long against what starting it costs, short against a time slice of the
+system, so that on a busy CPU some tries are not interrupted."""
 
-TRIES = 3
+TRIES = 24
 
 
 @dataclass(frozen=True)

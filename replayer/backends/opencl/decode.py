@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import xor
@@ -64,9 +64,13 @@ class Decoder:
         layout = self._layout(root)
         writers = self._bytes(root, at, content)
         differs = (content != other).tolist()
-        # A value may have single bytes in common with the other: words count as a whole.
-        words = {(at + i) // 8 for i, d in enumerate(differs) if d}
-        marked = [(w if (at + i) // 8 in words else None) for i, w in enumerate(writers)]
+        # A value may have single bytes in common with the other: what was written in one piece counts as a
+        # whole, word by word.
+        low, high = np.searchsorted(layout.border_key, [layout.place(root), layout.place(root) + 1])
+        borders = np.searchsorted(layout.border_real[low:high], np.arange(at, at + len(content)), "right")
+        pieces = [((at + i) // 8, border) for i, border in enumerate(borders.tolist())]
+        odd = {piece for piece, d in zip(pieces, differs, strict=True) if d}
+        marked = [w if piece in odd else None for w, piece in zip(writers, pieces, strict=True)]
         begin = 0
         for writer, run in groupby(marked):
             end = begin + len(list(run))
@@ -129,7 +133,7 @@ def _common(a: Bytes, b: Bytes) -> int:
     return int(differ[0]) if len(differ) else len(a)
 
 
-def joined(parts: Iterator[Seen]) -> tuple[Seen, ...]:
+def joined(parts: Iterable[Seen]) -> tuple[Seen, ...]:
     """Join neighbours of one writer; keep the first `MAX_PARTS`."""
     found: list[Seen] = []
     for p in parts:

@@ -20,6 +20,9 @@ from .values import Bytes
 __all__ = ["Judge"]
 
 
+_VALUES = ("stale", "torn")
+
+
 class Judge:
     """Judges the runs of one program.
 
@@ -37,6 +40,10 @@ class Judge:
     def __init__(self, graph: Graph, memory: Memory, lives: Lives, reference: Trace, name: str) -> None:
         self.graph, self.memory, self.lives, self.reference = graph, memory, lives, reference
         self._unit = graph.contract.unit
+        self._hulls: dict[tuple[int, int], tuple[int, int]] = {}
+        for a in memory.all:
+            begin, end = self._hulls.get((a.row, a.access), (a.begin, a.end))
+            self._hulls[a.row, a.access] = min(begin, a.begin), max(end, a.end)
         before, after = reference.before, reference.after
         unordered = [a for a in memory.all if a.judged and before[a.index] != after[a.index]]
         if unordered:
@@ -55,12 +62,12 @@ class Judge:
         for row, unit in enumerate(self._unit):
             if unit in graph.home:
                 start[row], end[row] = trace.start_ns[unit], trace.end_ns[unit]
-        wrong = self._wrong_reads(trace)
-        wrong += self.lives.facts(trace)
+        wrong = self._whole([*self._wrong_reads(trace), *self.lives.facts(trace)])
         wrong.sort(key=lambda w: w.at_ns)
         wrong += self._at_end(trace)
         stuck = graph.order.stuck
-        ran = [a for a in self.memory.all if a.judged and trace.start_ns[self._unit[a.row]] >= 0]
+        accesses = [a for a in self.memory.all if a.judged and trace.start_ns[self._unit[a.row]] >= 0]
+        reads = len({(a.row, a.access) for a in accesses}) + len(self._roots())
         return Outcome(
             "opencl",
             trace.issue_ns,
@@ -69,8 +76,8 @@ class Judge:
             [_told(w) for w in wrong[:limit]],
             len(wrong),
             _chain(wrong, graph),
-            reads=len(ran) + len(self._roots()),
-            stuck=tuple(r for u in stuck.units for r in graph.contract.rows_of(u)),
+            reads=reads,
+            stuck=tuple(sorted(r for u in stuck.units for r in graph.contract.rows_of(u))),
             never=stuck.never,
             cycles=stuck.cycles,
             notes=notes,
@@ -91,6 +98,29 @@ class Judge:
                 continue
             decoder = decoder or Decoder(self.memory, trace.stamp, reference.stamp)
             found.append(self._wrong(a, trace, decoder, stale=stale, during=during))
+        return found
+
+    def _whole(self, wrong: list[WrongRead]) -> list[WrongRead]:
+        """Tell an access of several ranges, units of a pool, as one."""
+        groups: dict[tuple[int, int, str], list[WrongRead]] = {}
+        for w in wrong:
+            groups.setdefault((w.row, w.access, "" if w.kind in _VALUES else w.kind), []).append(w)
+        found = []
+        for parts in groups.values():
+            parts.sort(key=lambda w: w.at_ns)
+            first = parts[0]
+            begin, end = self._hulls.get((first.row, first.access), (first.begin, first.end))
+            ascending = sorted(parts, key=lambda w: w.begin)
+            whole = replace(
+                first,
+                begin=begin,
+                end=end,
+                kind=next((w.kind for w in parts if w.kind == "torn"), first.kind),
+                saw=joined(s for w in ascending for s in w.saw),
+                expected=joined(s for w in ascending for s in w.expected),
+                derived=all(w.derived for w in parts),
+            )
+            found.append(whole)
         return found
 
     def _wrong(self, a: Access, trace: Trace, decoder: Decoder, *, stale: bool, during: bool) -> WrongRead:
