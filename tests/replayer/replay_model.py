@@ -146,8 +146,10 @@ class Model(BruteForce):
                     found.append(self.issue(j))  # type: ignore[arg-type]
                 g = self.group[j]
                 if self.ops[j]["queue"] == thread and g != self.group[i]:
-                    open_ = self.within_or_same(self.group[i], g)
-                    found.append(self.start(g) if open_ and self.inside[g] else self.end(g))  # type: ignore[arg-type]
+                    if not self.within_or_same(self.group[i], g):
+                        found.append(self.end(g))  # type: ignore[arg-type]
+                    elif len(self.members[g]) == 1:
+                        found.append(self.start(g))  # type: ignore[arg-type]
             unknown = any(t is None for t in found)
             self.memo[key] = None if unknown else max(found) + self.gap(i) + self.late(i, "before_issue")
         return self.memo[key]

@@ -82,16 +82,6 @@ Issuing::Issuing(const Contract& contract) {
     return found == nullptr ? thread.at : found->at;
   };
 
-  // What the row follows; what is of its own unit is left to the items after it.
-  const auto follow = [&](Row row, Row unit, At& at) {
-    after[row] = at.last;
-    std::vector<Slot> now, later;
-    for (Slot slot : at.more)
-      (contract.unit(static_cast<Row>(slot >> 2)) == unit ? later : now).push_back(slot);
-    if (!now.empty()) more[row] = std::move(now);
-    at.more.swap(later);
-  };
-
   for (Row row = 0; row < rows; ++row) {
     const Row unit = contract.unit(row);
     const std::int32_t queue = ops.queue.data[row];
@@ -109,11 +99,11 @@ Issuing::Issuing(const Contract& contract) {
     } else {
       Thread& thread = threads[issuer];
       At& at = reach(thread, unit);
-      follow(row, unit, at);
+      after[row] = at.last;
+      if (!at.more.empty()) more[row].swap(at.more);
       if (timed) gap_ns[row] = at_least_zero(issue - at.recorded_ns);
       const bool mine = own && queue == issuer;
       at.last = slot_of(row, !mine || joint ? kIssue : parts ? kStart : kEnd);
-      if (mine && joint && parts) at.more.push_back(slot_of(row, kStart));
       if (timed) {
         const std::int64_t recorded = !mine ? issue : parts ? start : end;
         at.recorded_ns = std::max(at.recorded_ns, recorded);
@@ -124,8 +114,8 @@ Issuing::Issuing(const Contract& contract) {
     if (own && queue != issuer) {  // another thread gave it to this one
       Thread& thread = threads[queue];
       At& at = reach(thread, unit);
-      // Later than all before it on that queue.
-      if (parts || !joint) at.more.assign(1, slot_of(row, parts ? kStart : kEnd));
+      // Later than all before it on that queue. What has several members starts only when all are issued.
+      if (!joint) at.more.assign(1, slot_of(row, parts ? kStart : kEnd));
       if (parts || joint) thread.open.push_back({row, unit, 0});
     }
   }

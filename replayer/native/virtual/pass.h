@@ -30,6 +30,7 @@ struct Silent {
   void destroyed(Row, std::int64_t) {}
   void write(const Use&) {}
   void torn_bytes(Row, Row, std::int32_t, std::uint32_t, std::uint32_t) {}
+  void ended(Row) {}
 };
 
 template <class Watch>
@@ -310,6 +311,7 @@ void Pass<Watch>::end(Flight& flight, Watch& watch) {
     store_.set(p.root, p.begin, p.end, torn_stamp(scene_.op[flight.unit], scene_.op[p.other]));
     watch.torn_bytes(flight.unit, p.other, p.root, p.begin, p.end);
   }
+  watch.ended(flight.unit);
   if (timing_ && (scene_.lives.flags(flight.unit) & Lives::kEnds)) end_lives(flight.unit, watch);
 }
 

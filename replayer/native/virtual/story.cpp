@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "identity.h"
 
@@ -126,6 +127,8 @@ class Teller {
 
   void read(const Use& use, std::uint64_t) {
     ids.read(use);
+    if (scene_.parts[use.unit] && use.touch->judged() && facts_.size() < limit_)
+      at_start_[use.unit].push_back({key(use.row, use.seq), gather(scene_, ids, pass_->store(), *use.touch)});
     if (first_ == kNobody) return;
     const Row writer = tainted(*use.touch);
     if (writer < 0) return;
@@ -159,6 +162,10 @@ class Teller {
     if (first_ < 0) return;
     for (Row u : {unit, other})
       if (from_[u] != kClean) taint_.set(root, begin, end, std::uint64_t(u) + 1);
+  }
+
+  void ended(Row unit) {
+    if (!at_start_.empty()) at_start_.erase(unit);
   }
 
   // The host's read of a root after all ops.
@@ -198,7 +205,12 @@ class Teller {
       if (on_host(use.row)) chain_.assign(1, use.row);
     }
     if (facts_.size() >= limit_) return;
-    Fact f{described(kind, use, now), use.seq, use.touch->root, gather(scene_, ids, pass_->store(), *use.touch)};
+    Fact f{described(kind, use, now), use.seq, use.touch->root, {}};
+    const auto before = at_start_.find(use.unit);  // its parts may have written since
+    if (before != at_start_.end())
+      for (const auto& [which, pieces] : before->second)
+        if (which == key(use.row, use.seq)) f.saw = pieces;
+    if (f.saw.empty()) f.saw = gather(scene_, ids, pass_->store(), *use.touch);
     if (kind == Wrong::torn) {
       const auto over = [&](const Use& w) {
         if (!w.touch->writes() || scene_.kin(w.unit, use.unit)) return;
@@ -245,6 +257,7 @@ class Teller {
   const std::size_t limit_;
   Store<ByCells> taint_;       // row + 1 of the writer of what came out of the first wrong read
   std::vector<Row> from_;      // by unit: whose tainted output it read
+  std::unordered_map<Row, std::vector<std::pair<std::uint64_t, Pieces>>> at_start_;  // of ops with parts in flight
   Row first_ = kNobody;
   std::vector<Fact> facts_;
   std::vector<Row> chain_;
@@ -276,6 +289,7 @@ class Expecter {
   void destroyed(Row, std::int64_t) {}
   void write(const Use& use) { ids.write(use); }
   void torn_bytes(Row, Row, std::int32_t, std::uint32_t, std::uint32_t) {}
+  void ended(Row) {}
 
   Identity ids;
 
