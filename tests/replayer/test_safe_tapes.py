@@ -1,0 +1,58 @@
+"""A random tape in which no two accesses can be turned around is right on every backend, whatever is late."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+from tapedelay.formats.tape import Tape
+from tapedelay.replayer.backends.protocol import Options
+from tapedelay.replayer.backends.threads import ThreadsBackend
+from tapedelay.replayer.backends.virtual import VirtualBackend
+from tapedelay.replayer.program import Program
+
+from .aiming import small_delays
+from .brute_force import BruteForce
+from .random_tapes import BYTES, random_tape
+
+SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
+
+
+def safe_tapes(first: int, count: int) -> Iterator[tuple[int, Tape]]:
+    """Yield random tapes of which the brute-force checker says that nothing is wrong with them."""
+    for seed in range(first, first + count):
+        tape = random_tape(random.Random(seed).randbytes(BYTES))
+        rules = BruteForce(tape)
+        if rules.refused():
+            continue
+        found = rules.run()
+        if not found.races and not found.lifetimes and not found.deadlocks:
+            yield seed, tape
+
+
+def test_in_virtual_time() -> None:
+    tapes = reads = 0
+    for seed, tape in safe_tapes(1_000_000, 20_000 if SOAK else 400):
+        program = Program.from_tape(tape)
+        run = VirtualBackend().load(program, Options())
+        plans = small_delays(program, 200, seed=seed)
+        assert not run.run_many(plans).wrong_count.any(), seed
+        outcome = run.run(plans[0])
+        assert outcome.clean, seed
+        tapes += 1
+        reads += outcome.reads
+    assert tapes > 100
+    assert reads > 200
+
+
+def test_on_threads() -> None:
+    tapes = 0
+    for seed, tape in safe_tapes(2_000_000, 5_000 if SOAK else 100):
+        program = Program.from_tape(tape)
+        run = ThreadsBackend().load(program, Options())
+        for delays in small_delays(program, 3, seed=seed, max_ns=100_000):
+            assert run.run(delays).clean, seed
+        run.close()
+        tapes += 1
+    assert tapes > 25
