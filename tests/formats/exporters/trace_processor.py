@@ -29,32 +29,56 @@ def _folder() -> Path:
     return found[-1].parent
 
 
-def query(trace: bytes, *statements: str) -> list[list[dict[str, Any]]]:
-    """Return the rows of each statement."""
-    folder = _folder()
-    from perfetto.common.query_result_iterator import QueryResultIterator
-    from perfetto.trace_processor.platform import PlatformDelegate
-    from perfetto.trace_processor.protos import ProtoFactory
+class TraceProcessor:
+    """One process of the trace processor, for one trace after the other."""
 
-    protos = ProtoFactory(PlatformDelegate())
-    methods = protos.TraceProcessorRpc
-    requests = protos.TraceProcessorRpcStream()
-    requests.msg.add(request=methods.TPM_APPEND_TRACE_DATA, append_trace_data=trace)
-    requests.msg.add(request=methods.TPM_FINALIZE_TRACE_DATA)
-    for statement in statements:
-        requests.msg.add(request=methods.TPM_QUERY_STREAMING).query_args.sql_query = statement
-    for seq, message in enumerate(requests.msg, 1):
-        message.seq = seq
-    done = subprocess.run(
-        ["node", str(_DRIVER), str(folder)],
-        input=requests.SerializeToString(),
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-    replies = protos.TraceProcessorRpcStream()
-    replies.ParseFromString(done.stdout)
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["node", str(_DRIVER), str(_folder())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=30)
+
+    def query(self, trace: bytes, *statements: str) -> list[list[dict[str, Any]]]:
+        """Return the rows of each statement."""
+        from perfetto.trace_processor.platform import PlatformDelegate
+        from perfetto.trace_processor.protos import ProtoFactory
+
+        protos = ProtoFactory(PlatformDelegate())
+        methods = protos.TraceProcessorRpc
+        requests = protos.TraceProcessorRpcStream()
+        requests.msg.add(request=methods.TPM_RESET_TRACE_PROCESSOR)
+        requests.msg.add(request=methods.TPM_APPEND_TRACE_DATA, append_trace_data=trace)
+        requests.msg.add(request=methods.TPM_FINALIZE_TRACE_DATA)
+        for statement in statements:
+            requests.msg.add(request=methods.TPM_QUERY_STREAMING).query_args.sql_query = statement
+        replies = protos.TraceProcessorRpcStream()
+        replies.ParseFromString(self._exchange(requests.SerializeToString()))
+        results = _results(protos, replies)
+        assert len(results) == len(statements)
+        return results
+
+    def _exchange(self, message: bytes) -> bytes:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin
+        assert stdout
+        stdin.write(len(message).to_bytes(4, "little") + message)
+        stdin.flush()
+        size = stdout.read(4)
+        if len(size) < 4:
+            _, said = self._process.communicate(timeout=30)
+            raise AssertionError(said.decode(errors="replace")[-2000:])
+        return stdout.read(int.from_bytes(size, "little"))
+
+
+def _results(protos: Any, replies: Any) -> list[list[dict[str, Any]]]:
+    from perfetto.common.query_result_iterator import QueryResultIterator
+
     results: list[list[dict[str, Any]]] = []
     merged = protos.QueryResult()
     for message in replies.msg:
@@ -69,5 +93,4 @@ def query(trace: bytes, *statements: str) -> list[list[dict[str, Any]]]:
             rows = QueryResultIterator(merged.column_names, merged.batch)
             results.append([dict(vars(row)) for row in rows])
             merged = protos.QueryResult()
-    assert len(results) == len(statements)
     return results

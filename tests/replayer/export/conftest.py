@@ -1,7 +1,8 @@
-"""The tape with rows in every table."""
+"""The tape with rows in every table, and Perfetto's trace processor."""
 
 from __future__ import annotations
 
-from ...formats.conftest import rich_tape, run_cli, written
+from ...formats.conftest import rich_tape, written
+from ...formats.exporters.conftest import query
 
-__all__ = ["rich_tape", "run_cli", "written"]
+__all__ = ["query", "rich_tape", "written"]
