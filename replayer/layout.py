@@ -28,7 +28,7 @@ class Layout:
     """Real memory for the root buffers that are touched.
 
     Scaled down (`compact`), the borders of all ranges cut each root into segments; a segment keeps its length
-    in words, at least one and at most `words` of them. Segments that nothing touches keep nothing. So two
+    in words, at least one and at most `words` of them; what nothing touches between them keeps one. So two
     ranges have the same in common as recorded: nothing, a part, or all of one; no two segments share a word.
     As recorded, a byte keeps its place in its 8-byte word, and its distance to all others of its root.
 
@@ -174,11 +174,11 @@ def _lengths(key: Int64s, recorded: Int64s) -> Int64s:
 
 
 def _scaled_down(length: Int64s, low: Int64s, high: Int64s, words: int) -> Int64s:
-    """Return the bytes that segments keep; what no range covers keeps nothing."""
+    """Return the bytes that segments keep; what no range covers keeps one word."""
     count = len(length)
     covered = np.cumsum(np.bincount(low, minlength=count) - np.bincount(high, minlength=count))
-    kept = np.clip(-(-length // WORD_BYTES), 1, words) * WORD_BYTES
-    return np.where(covered > 0, kept, 0)
+    kept = np.clip(-(-length // WORD_BYTES), 1, np.where(covered > 0, words, 1)) * WORD_BYTES
+    return np.where(length > 0, kept, 0)
 
 
 def _rounded(size: Int64s, unit: int) -> Int64s:

@@ -37,7 +37,9 @@ void edges(const Contract& c, Spec& spec) {
 }
 
 // What issues follow: as in virtual time.
-void issues(const Timing& timing, Spec& spec) {
+void issues(Timing timing, Spec& spec) {
+  timing.run({}, [] {});
+
   Filling after[3] = {Filling(spec.issue_after[0]), Filling(spec.issue_after[1]), Filling(spec.issue_after[2])};
   const Slot never = slot_of(spec.rows, kIssue);
   const auto add = [&](Slot slot) {
@@ -49,6 +51,7 @@ void issues(const Timing& timing, Spec& spec) {
     add(timing.after(row));
     for (const Slot slot : timing.more_after(row)) add(slot);
     for (Filling& f : after) f.next();
+    spec.issues.push_back(timing.at(row, kIssue) >= 0);
   }
 }
 

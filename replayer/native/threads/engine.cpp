@@ -100,16 +100,10 @@ void Engine::plan() {
   issue_needs_.assign(n, 0);
   parts_needs_.assign(n, 0);
   duration_ns_.assign(n, 0);
-  std::vector<std::uint8_t> issues(n, 1);
   for (Row row = 0; row < spec_.rows; ++row) {
-    for (int m = 0; m < 3; ++m)
-      for (const Row other : spec_.issue_after[m].of(row)) {
-        ++issue_needs_[row];
-        const Row unit = spec_.unit[other];
-        const bool comes = At(m) == At::issue ? issues[other] : At(m) == At::start ? starts_[unit] : ends_[unit];
-        issues[row] = issues[row] && comes;
-      }
-    steps_ += issues[row];
+    for (const Lists& after : spec_.issue_after) issue_needs_[row] += std::int32_t(after.of(row).size());
+    issue_needs_[row] += !spec_.issues[row];
+    steps_ += spec_.issues[row];
     const Row unit = spec_.unit[row];
     ++start_needs_[unit];  // its issue
     duration_ns_[unit] = std::max(duration_ns_[unit], spec_.duration_ns[row]);
@@ -121,7 +115,7 @@ void Engine::plan() {
     steps_ += starts_[unit] + ends_[unit];
   }
   for (Row row = 0; row < spec_.rows; ++row)
-    if (starts_[spec_.unit[row]] && !issues[row])
+    if (starts_[spec_.unit[row]] && !spec_.issues[row])
       throw std::invalid_argument("row " + std::to_string(row) + " starts without being issued");
   start_left_.reset(new std::atomic<std::int32_t>[n]);
   issue_left_.reset(new std::atomic<std::int32_t>[n]);
@@ -370,9 +364,12 @@ void Engine::play(Lane& lane) {
 
 void Engine::handle(Lane& lane, Do what, Row row, std::int64_t at_ns) {
   switch (what) {
-    case Do::follow:
-      later(lane, Do::issue, row, plus(plus(at_ns, scaled(spec_.gap_ns[row])), delay(row, Place::before_issue)));
+    case Do::follow: {
+      // A thread that is late makes up for it in its gap, not in a delay.
+      const std::int64_t due = plus(at_ns, scaled(spec_.gap_ns[row])), extra = delay(row, Place::before_issue);
+      later(lane, Do::issue, row, extra == 0 ? due : plus(std::max(due, now()), extra));
       return;
+    }
     case Do::issue: {
       result_.issue_ns[row] = now();
       count_down();
@@ -387,7 +384,7 @@ void Engine::handle(Lane& lane, Do what, Row row, std::int64_t at_ns) {
         const std::int64_t hold = delay(r, Place::before_start);
         if (hold == 0) continue;
         const std::int64_t from =
-            rows.size() == 1 ? at_ns : std::max(ready_ns_[row].load(std::memory_order_relaxed), result_.issue_ns[r]);
+            rows.size() == 1 ? now() : std::max(ready_ns_[row].load(std::memory_order_relaxed), result_.issue_ns[r]);
         due = std::max(due, plus(from, hold));
       }
       later(lane, Do::start, row, due);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "family.h"
+
 namespace tapedelay::threads {
 namespace {
 
@@ -38,20 +40,6 @@ std::size_t History::cell(std::int64_t byte) const {
   return std::size_t(std::lower_bound(borders_.begin(), borders_.end(), byte) - borders_.begin());
 }
 
-bool History::kin(Row a, Row b) const {
-  if (a == b) return true;
-  if (spec_.parents.item.empty()) return false;
-  for (int turn = 0; turn < 2; ++turn, std::swap(a, b)) {
-    std::vector<Row> above{b};
-    for (std::size_t i = 0; i < above.size(); ++i)
-      for (const Row p : spec_.parents.of(above[i])) {
-        if (p == a) return true;
-        if (std::find(above.begin(), above.end(), p) == above.end()) above.push_back(p);
-      }
-  }
-  return false;
-}
-
 void History::start(Row unit) {
   Flight flight{unit, {}};
   kept_[unit] = 0;
@@ -67,7 +55,7 @@ void History::start(Row unit) {
         }
         if (alone_ || mode == Mode::read) continue;
         for (Flight& other : flights_) {
-          if (kin(other.unit, unit)) continue;
+          if (kin(spec_, other.unit, unit)) continue;
           for (const Row theirs : spec_.rows_of(other.unit))
             for (std::int64_t b = spec_.access_first[theirs]; b < spec_.access_first[theirs + 1]; ++b) {
               if (!writes(spec_.mode[b]) || (mode == Mode::reduce && spec_.mode[b] == Mode::reduce)) continue;
@@ -150,7 +138,7 @@ void History::pieces(Range range, Row unit, std::vector<Piece>& found) const {
 Row History::flying(Range range, Row unit) const {
   Row found = -1;
   for (const Flight& flight : flights_) {
-    if (unit >= 0 && kin(flight.unit, unit)) continue;
+    if (unit >= 0 && kin(spec_, flight.unit, unit)) continue;
     for (const Row row : spec_.rows_of(flight.unit))
       for (std::int64_t a = spec_.access_first[row]; a < spec_.access_first[row + 1]; ++a)
         if (writes(spec_.mode[a]))

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memory.h"
+#include "marks.h"
 #include "spec.h"
 
 namespace tapedelay::threads {
@@ -33,7 +33,6 @@ class History {
   // What stands in a range for a read of `unit`.
   void pieces(Range range, Row unit, std::vector<Piece>& found) const;
   Version version(Id id) const;
-  bool kin(Row a, Row b) const;
 
   // Follows what came out of one read, from now on.
   void follow(Row unit);

@@ -15,13 +15,10 @@ inline Word mixed(Word x) {  // finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-// Writes and reduces in flight; then, of units with children (their children write meanwhile), how many.
-constexpr Word kWriter = 1, kWriters = 0x3f;
-constexpr Word kReducer = 0x40, kReducers = 0xfc0;
-constexpr Word kOpen = 0x1000, kOpens = 0x1ff000;
-constexpr Word kTorn = 0x200000;   // the value: several were at it at once
-constexpr Word kAlien = 0x400000;  // others than its parts were at it while a unit with children was
-constexpr Word kMarks = 0xffffff;
+constexpr Word kWriter = 1, kWriters = 0x7f;       // writes in flight
+constexpr Word kReducer = 0x80, kReducers = 0x3f80;  // reduces in flight
+constexpr Word kTorn = 0x8000;                      // the value: several were at it at once
+constexpr Word kMarks = 0xffff;
 
 inline Word initial_value(std::int32_t root) { return mixed((Word(1) << 60) + Word(root)) & ~kMarks; }
 inline Word output_value(std::int64_t op, std::int64_t seq, Word read) {
@@ -30,66 +27,36 @@ inline Word output_value(std::int64_t op, std::int64_t seq, Word read) {
 inline Word progress_value(Row unit) { return mixed((Word(3) << 60) + Word(unit)) & ~kMarks; }
 inline Word torn_value(Row unit) { return mixed((Word(4) << 60) + Word(unit)) & ~kMarks; }
 
-// What a unit does to a word. `hidden`: how many units that it is part of write there; those are no strangers.
+// What an op does to a word as it starts and ends.
 namespace marks {
 
-inline Word opens(Word word) { return (word & kOpens) / kOpen; }
-inline bool strange(Word word, Word hidden) { return opens(word) > hidden; }
-inline bool busy(Word word, Word hidden) { return (word & (kWriters | kReducers)) || strange(word, hidden); }
 inline Word more(Word word, Word one, Word all) { return (word & all) == all ? word : word + one; }
 inline Word fewer(Word word, Word one, Word all) { return word & all ? word - one : word; }
-
-// What one sees that is part of `hidden` writers.
-inline Word seen(Word word, Word hidden) {
-  word &= ~kAlien;
-  return opens(word) >= hidden ? word - hidden * kOpen : word & ~kOpens;
-}
+inline bool busy(Word word) { return word & (kWriters | kReducers); }
 inline Word with_value(Word word, Word value, bool torn) {
-  return value | (word & kMarks & ~kTorn) | (torn ? kTorn : 0);
-}
-inline Word settled(Word word) { return word & kOpens ? word : word & ~kAlien; }
-
-inline Word start_write(Word word, Word progress, Word hidden) {
-  const Word now = with_value(word, progress, busy(word, hidden)) | (strange(word, hidden) ? kAlien : 0);
-  return more(now, kWriter, kWriters);
-}
-inline bool undisturbed(Word word, Word progress, Word hidden) {
-  return (word & ~kAlien) == (progress | kWriter | hidden * kOpen);
-}
-inline Word end_write(Word word, Word value, Word torn, Word progress, Word hidden) {
-  const bool alone = undisturbed(word, progress, hidden);
-  return settled(fewer(with_value(word, alone ? value : torn, !alone), kWriter, kWriters));
-}
-inline Word instant_write(Word word, Word value, Word torn, Word hidden) {
-  const bool alone = !busy(word, hidden);
-  return with_value(word, alone ? value : torn, !alone) | (strange(word, hidden) ? kAlien : 0);
-}
-// One more write of a unit, over its own.
-inline Word write_again(Word word, Word value, Word torn, Word hidden) {
-  if (word & kTorn) return word;
-  return instant_write(word, value, torn, hidden);
+  return value | (word & (kWriters | kReducers)) | (torn ? kTorn : 0);
 }
 
-inline Word start_open(Word word, Word hidden) {
-  return more(word | (busy(word, hidden) ? kAlien : 0), kOpen, kOpens);
+inline Word start_write(Word word, Word progress) {
+  return more(with_value(word, progress, busy(word)), kWriter, kWriters);
 }
-inline Word end_open(Word word, Word value, Word torn, Word hidden) {
-  const Word left = fewer(word, kOpen, kOpens);
-  const bool alone = !(word & kAlien) && !busy(left, hidden);
-  return settled(with_value(left, alone ? value : torn, !alone));
+// Nobody else was at it since then.
+inline bool undisturbed(Word word, Word progress) { return word == (progress | kWriter); }
+inline Word end_write(Word word, Word value, Word torn, Word progress) {
+  const bool alone = undisturbed(word, progress);
+  return fewer(with_value(word, alone ? value : torn, !alone), kWriter, kWriters);
+}
+inline Word instant_write(Word word, Word value, Word torn) {
+  return with_value(word, busy(word) ? torn : value, busy(word));
+}
+// One more write of an op, over its own.
+inline Word write_again(Word word, Word value, Word torn) {
+  return word & kTorn ? word : instant_write(word, value, torn);
 }
 
-inline Word start_reduce(Word word, Word hidden) {
-  const bool clash = (word & kWriters) || strange(word, hidden);
-  return more(word, kReducer, kReducers) | (clash ? kTorn : 0) | (strange(word, hidden) ? kAlien : 0);
-}
-inline Word instant_reduce(Word word, Word value, Word hidden) {
-  const bool clash = (word & kWriters) || strange(word, hidden);
-  return (word ^ value) | (clash ? kTorn : 0) | (strange(word, hidden) ? kAlien : 0);
-}
-inline Word end_reduce(Word word, Word value, Word hidden) {
-  return settled(fewer(instant_reduce(word, value, hidden), kReducer, kReducers));
-}
+inline Word start_reduce(Word word) { return more(word, kReducer, kReducers) | (word & kWriters ? kTorn : 0); }
+inline Word instant_reduce(Word word, Word value) { return (word ^ value) | (word & kWriters ? kTorn : 0); }
+inline Word end_reduce(Word word, Word value) { return fewer(instant_reduce(word, value), kReducer, kReducers); }
 
 }  // namespace marks
 }  // namespace tapedelay::threads

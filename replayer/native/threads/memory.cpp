@@ -47,15 +47,13 @@ void Memory::fill(Range range, Word value) {
       range, [&](std::int64_t w) { set(w, value); }, [&](std::int64_t begin, std::int64_t) { set(begin >> 3, mixed(value)); });
 }
 
-Word Memory::digest(Range range, Span<Cover> cover, std::vector<Run>& runs) const {
+Word Memory::digest(Range range, std::vector<Run>& runs) const {
   Word sum = 0;
   const std::size_t first = runs.size();
-  const Cover* c = cover.begin();
   each(
       range,
       [&](std::int64_t w) {
-        while (c != cover.end() && c->end <= w * 8) ++c;
-        const Word value = marks::seen(get(w), c != cover.end() && c->begin <= w * 8 ? c->hidden : 0);
+        const Word value = get(w);
         sum += value * weight(w);
         append(runs, first, {w * 8, w * 8 + 8, value, false});
       },

@@ -18,12 +18,6 @@ struct Run {
   bool part;  // bytes of one word; the others of `value` are 0
 };
 
-// Writes in flight that an op does not see: those of what it is part of.
-struct Cover {
-  std::int64_t begin, end;
-  Word hidden;
-};
-
 // What stands in bytes of a word that is cut: there are no marks, and no value has bytes that are always 0.
 inline std::uint8_t part_of(Word value, std::int64_t at) { return std::uint8_t(mixed(value) >> (8 * (at & 7))); }
 
@@ -62,7 +56,7 @@ class Memory {
 
   // What stands in a range: a digest that does not depend on how it is split, and the runs (at most some) behind
   // those that `runs` holds.
-  Word digest(Range range, Span<Cover> cover, std::vector<Run>& runs) const;
+  Word digest(Range range, std::vector<Run>& runs) const;
   // memcpy. For ThreadSanitizer that is an access like any other: there it goes word by word.
   void copy(std::int64_t to, std::int64_t from, std::int64_t size);
   bool same(std::int64_t a, std::int64_t b, std::int64_t size) const;

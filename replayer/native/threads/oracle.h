@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "family.h"
 #include "memory.h"
 #include "spec.h"
 
@@ -16,13 +17,13 @@ enum class Fault : std::int8_t { stale, torn, freed, destroyed };  // order of W
 
 // A read that saw something else than in the reference order, or a use of what was not there.
 struct Wrong {
-  Row row;               // -1: the host's read at the end
-  std::int64_t access;   // -1: none; for the read at the end its number
+  Row row;              // -1: the host's read at the end
+  std::int64_t access;  // -1: none; for the read at the end its number
   Fault fault;
-  bool late;             // found as the op ended: it became a fact between its start and its end
-  Row by;                // unit that ended the life of what the op uses; -1
+  bool late;            // found as the op ended: it became a fact between its start and its end
+  Row by;               // unit that ended the life of what the op uses; -1
   std::int64_t at_ns;
-  std::int64_t event;    // place among all starts and ends of the run
+  std::int64_t event;   // place among all starts and ends of the run
   std::vector<Run> saw;
 };
 
@@ -39,9 +40,9 @@ class Oracle {
 
   // Runs the reference order, and remembers what each read sees.
   void learn();
-  // The same again for what some reads saw: accesses, and numbers of reads at the end.
-  void explain(const std::function<void(std::int64_t access, const std::vector<Run>&)>& read,
-               const std::function<void(std::int64_t number, const std::vector<Run>&)>& last);
+  // The same again for what reads saw: by access, and by number of the read at the end.
+  using See = std::function<void(std::int64_t, const std::vector<Run>&)>;
+  void explain(const See& read, const See& last);
 
   void reset();  // before a run
   void start(Row unit, const Moment& at, std::vector<Wrong>& found);
@@ -53,8 +54,7 @@ class Oracle {
   }
   Word wrote(std::int64_t access) const { return wrote_[access]; }          // in the last run
   Word reference(std::int64_t access) const { return reference_[access]; }  // in the reference order
-  bool ended(Row unit) const { return ended_[unit].load(std::memory_order_acquire) != 0; }
-  std::int64_t reads() const { return reads_; }
+  std::int64_t reads() const { return reads_; }                             // that are judged
 
  private:
   enum class Pass : std::int8_t { learn, explain, run };
@@ -64,40 +64,46 @@ class Oracle {
   // A unit that writes some bytes several times: its bytes, each once.
   struct Tangle {
     std::vector<Range> writes;
-    std::vector<std::vector<Range>> reduces;  // without those; by access
+    std::vector<std::vector<Range>> reduces;  // without those; by access that reduces
   };
 
-  void prepare();
+  void find_tangles();
+  void play(Pass pass);
   void start(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found);
   void end(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found);
   void read(Row row, const Moment& at, Pass pass, std::vector<Wrong>& found);
-  void mark(Row unit);
-  bool again(Row unit, const Moment& at, std::vector<Wrong>& found);
+  void torn(Row unit, std::int64_t access, bool late, const Moment& at, std::vector<Run>& saw,
+            std::vector<Wrong>& found);
   void use(Row unit, bool late, const Moment& at, std::vector<Wrong>& found);
+  void mark(Row unit);
+  void again(Row unit, const Moment& at, std::vector<Wrong>& found);
   void copy(Row row, Row unit, bool instant, const Moment& at, std::vector<Wrong>& found);
-  void write(Row unit, bool instant, Span<Cover> covered);
-  bool by_kin(Row unit, std::int64_t access, const std::vector<Run>& before, const std::vector<Run>& now) const;
-  std::vector<Row> below(Row unit) const;
-  Span<Cover> cover(Row unit) const;
-  static Word hidden(Span<Cover> covered, std::int64_t w);
-  Word digest(std::int64_t access, Row unit, std::vector<Run>& runs) const;
   bool clean(Range range, Row unit, bool instant) const;
+  void write(Row unit, bool instant);
+  Word digest(std::int64_t access, std::vector<Run>& runs) const;
+  bool ended(Row unit) const { return ended_[unit].load(std::memory_order_acquire) != 0; }
+  const Tangle* tangle(Row unit) const;
+  // Calls f(row, access) for each access of a unit, in their order.
+  template <class F>
+  void each(Row unit, F f) const {
+    for (const Row row : spec_.rows_of(unit))
+      for (std::int64_t a = spec_.access_first[row]; a < spec_.access_first[row + 1]; ++a) f(row, a);
+  }
 
   const Spec& spec_;
   Memory memory_;
-  std::vector<Word> expected_;    // digest of each judged read in the reference order
-  std::vector<Word> seen_;        // digest of each read as its op had started
+  Family family_;
+  std::vector<Word> expected_;  // digest of each judged read in the reference order
+  std::vector<Word> seen_;      // digest of each read as its op had started
   std::vector<Word> wrote_, reference_;
-  std::vector<Word> folded_;      // per unit: digest of all that it read
-  std::vector<Word> last_;        // digest of the reads at the end
+  std::vector<Word> folded_;    // per unit: digest of all that it read
+  std::vector<Word> last_;      // digests of the reads at the end
   std::vector<std::uint8_t> flags_;
   std::vector<std::uint8_t> told_;  // per entry of `destroys`: reported in this run
   std::vector<std::atomic<std::uint8_t>> ended_;
   std::unordered_map<Row, Tangle> tangles_;
-  std::unordered_map<Row, std::vector<Cover>> covers_;
-  std::unordered_map<std::int64_t, std::vector<Run>> before_;  // what reads of units with children saw
   std::int64_t reads_ = 0;
-  std::function<void(std::int64_t, const std::vector<Run>&)> explain_;
+  See explain_;
 };
 
 }  // namespace tapedelay::threads

@@ -35,7 +35,7 @@ void expect(bool holds, const char* what) {
 void Spec::complete() {
   const std::size_t n = std::size_t(rows);
   expect(op.size() == n && unit.size() == n && queue.size() == n && issuer.size() == n && gap_ns.size() == n &&
-             duration_ns.size() == n && copies.size() == n && on_host.size() == n &&
+             duration_ns.size() == n && copies.size() == n && on_host.size() == n && issues.size() == n &&
              access_first.size() == n + 1,
          "columns are not of one length");
   expect(mode.size() == root.size() && range_first.size() == root.size() + 1 &&

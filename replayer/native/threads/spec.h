@@ -38,6 +38,7 @@ struct Spec {
   std::vector<std::uint8_t> on_host; // a host thread executes it
   std::vector<std::uint8_t> copies;  // moves bytes from its first read to its first write, and so on
   Lists issue_after[3];              // by `At`: rows
+  std::vector<std::uint8_t> issues;  // whether it is ever issued
 
   // Per unit, by its row; all name units.
   Lists members;  // rows, ascending; empty for a unit of one row

@@ -1,6 +1,7 @@
 #include "story.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +20,7 @@ using Pieces = std::vector<History::Piece>;
 struct Fact {
   const Wrong* wrong;
   std::int64_t event, at_ns;
+  std::int64_t place;  // at one event: order
   Runs expected;
   Pieces ids, expected_ids;
 };
@@ -66,16 +68,18 @@ class Teller {
     for (Row u = 0; u < spec_.rows; ++u)
       if (result_.start_event[u] >= 0) starts.push_back({result_.start_event[u], u});
     std::sort(starts.begin(), starts.end());
-    History kin(spec_);
     for (const Wrong& w : result_.wrong) {
-      Fact f{&w, w.row < 0 ? kLast : w.event, w.at_ns, {}, {}, {}};
+      Fact f{&w, w.row < 0 ? kLast : w.event, w.at_ns, 0, {}, {}, {}};
+      // At one access: what writes in flight do to it, what it does to reads in flight, old values.
+      if (of_value(w) && w.row >= 0) f.place = 3 * place(w.row, w.access) + (marked(w) ? 0 : 2);
       if (w.late && w.fault == Fault::torn) {
         const Row unit = spec_.unit[w.row];
         auto it = std::upper_bound(starts.begin(), starts.end(), std::make_pair(result_.start_event[unit], spec_.rows));
         for (; it != starts.end() && it->first < w.event; ++it)
-          if (writes_in(it->second, w.access) && !kin.kin(it->second, unit)) {
+          if (const std::int64_t by = writes_in(it->second, w.access); by >= 0 && !kin(spec_, it->second, unit)) {
             f.event = it->first;
             f.at_ns = result_.start_ns[it->second];
+            f.place = 3 * by + 1;
             break;
           }
       } else if (w.late && w.by >= 0) {
@@ -84,17 +88,32 @@ class Teller {
       }
       facts_.push_back(std::move(f));
     }
-    std::stable_sort(facts_.begin(), facts_.end(), [](const Fact& a, const Fact& b) { return a.event < b.event; });
+    // At one start first what its accesses meet, in their order, then lifes.
+    const auto key = [](const Fact& f) { return std::make_tuple(f.event, std::max(int(f.wrong->fault), 1), f.place); };
+    std::stable_sort(facts_.begin(), facts_.end(), [&](const Fact& a, const Fact& b) { return key(a) < key(b); });
   }
 
-  bool writes_in(Row unit, std::int64_t access) const {
+  static bool marked(const Wrong& w) {
+    return std::any_of(w.saw.begin(), w.saw.end(), [](const Run& r) { return !r.part && (r.value & kMarks & ~kTorn); });
+  }
+
+  // The number of an access among those of its unit.
+  std::int64_t place(Row row, std::int64_t access) const {
+    std::int64_t found = access - spec_.access_first[row];
+    for (const Row other : spec_.rows_of(spec_.unit[row]))
+      if (other < row) found += spec_.access_first[other + 1] - spec_.access_first[other];
+    return found;
+  }
+
+  // The number of the first access of a unit that writes where another access is; -1: none.
+  std::int64_t writes_in(Row unit, std::int64_t access) const {
     for (const Row row : spec_.rows_of(unit))
       for (std::int64_t a = spec_.access_first[row]; a < spec_.access_first[row + 1]; ++a)
         if (writes(spec_.mode[a]))
           for (const Range& r : spec_.ranges_of(a))
             for (const Range& m : spec_.ranges_of(access))
-              if (r.begin < m.end && m.begin < r.end) return true;
-    return false;
+              if (r.begin < m.end && m.begin < r.end) return place(row, a);
+    return -1;
   }
 
   // What the reads see in the reference order, and whose values all that is.
@@ -144,11 +163,14 @@ class Teller {
     std::sort(events.begin(), events.end());
     history.begin(false);
     std::size_t next = 0;
+    const auto see = [&](Fact& f) {
+      if (of_value(*f.wrong))
+        for (const Range& r : ranges(*f.wrong)) history.pieces(r, unit_of(*f.wrong), f.ids);
+    };
     const auto look = [&](std::int64_t event) {
       for (; next < facts_.size() && facts_[next].event <= event; ++next) {
         const Wrong& w = *facts_[next].wrong;
-        if (of_value(w))
-          for (const Range& r : ranges(w)) history.pieces(r, unit_of(w), facts_[next].ids);
+        if (!w.late) see(facts_[next]);
         if (next > 0 || w.row < 0 || !of_value(w)) continue;
         follows_ = true;
         history.follow(spec_.unit[w.row]);
@@ -157,11 +179,15 @@ class Teller {
     };
     for (const auto& [event, code] : events) {
       if (code >= 0 && follows_ && chain_.empty()) host_reads(history, code);
+      const std::size_t first = next;
       look(event);
       if (code >= 0)
         history.start(code);
       else
         history.end(~code);
+      // What tears a read has started by then.
+      for (std::size_t i = first; i < next; ++i)
+        if (facts_[i].wrong->late) see(facts_[i]);
     }
     look(kLast);
     if (facts_.front().wrong->row < 0) chain_.assign(1, -1);
@@ -219,12 +245,6 @@ class Teller {
     look(-1);
   }
 
-  static const History::Piece* at(const Pieces& pieces, std::int64_t byte) {
-    for (const History::Piece& p : pieces)
-      if (p.begin <= byte && byte < p.end) return &p;
-    return nullptr;
-  }
-
   static void add(std::vector<Seen>& parts, std::int64_t begin, std::int64_t end, Row writer, State state) {
     if (!parts.empty() && parts.back().end == begin && parts.back().writer == writer && parts.back().state == state)
       parts.back().end = end;
@@ -232,59 +252,50 @@ class Teller {
       parts.push_back({begin, end, writer, state});
   }
 
-  // Whether the writer came between the start and the end of the read.
-  bool between(const Wrong& w, Row writer) const {
-    if (!w.late || writer < 0) return false;
-    const std::int64_t start = result_.start_event[spec_.unit[writer]];
-    return start > result_.start_event[spec_.unit[w.row]] && start < w.event;
+  // The writer of a value, where it has one.
+  static const Who* who(const Names& names, const Run& run) {
+    const auto it = run.part ? names.end() : names.find(run.value & ~kMarks);
+    return it == names.end() || it->second.writer == kNobody ? nullptr : &it->second;
+  }
+
+  Seen seen(const History& history, const Wrong& w, const Run& saw, const History::Piece& is) const {
+    const bool marked = w.fault == Fault::torn || saw.part || (saw.value & (kWriters | kReducers));
+    if (marked && is.flying >= 0) return {0, 0, is.flying, State::torn};
+    if (const Who* named = who(saw_names_, saw))
+      return {0, 0, named->writer, named->torn || (saw.value & kMarks) ? State::torn : State::version};
+    // What several ops made, or bytes of a word: no value is known for it.
+    const History::Version version = history.version(is.id);
+    return {0, 0, version.writer, version.torn ? State::torn : State::version};
   }
 
   Told told(const Fact& f, const History& history) const {
     const Wrong& w = *f.wrong;
     Told out{w.row, w.access, w.fault, f.at_ns, {}, {}, false};
     if (!of_value(w)) return out;
-    const Word mine = w.row < 0 ? 0 : progress_value(spec_.unit[w.row]);
     bool torn = w.fault == Fault::torn, other = false;
-    const auto differ = [&](std::int64_t begin, std::int64_t end, const Run& saw, const Run& expected) {
-      if (w.late && !saw.part && (saw.value & ~kMarks) == mine && !(saw.value & kTorn)) return;  // its own mark
-      const History::Piece *is = at(f.ids, begin), *should = at(f.expected_ids, begin);
-      Seen seen{begin, end, -1, State::unknown};
-      const bool marked = saw.part ? is && is->flying >= 0 : (saw.value & kMarks) != 0;
-      const auto named = saw.part ? saw_names_.end() : saw_names_.find(saw.value & ~kMarks);
-      if (named != saw_names_.end() && named->second.writer != kNobody) {
-        seen.writer = named->second.writer;
-        seen.state = named->second.torn || marked ? State::torn : State::version;
-      } else if (is) {  // what several ops made, or bytes of a word
-        const History::Version v = history.version(is->id);
-        seen.writer = is->flying >= 0 ? is->flying : v.writer;
-        seen.state = v.torn || marked ? State::torn : State::version;
+    // All four views have the same bytes, each in pieces of its own.
+    std::size_t i = 0, j = 0, k = 0, l = 0;
+    while (i < w.saw.size() && j < f.expected.size() && k < f.ids.size() && l < f.expected_ids.size()) {
+      const Run &saw = w.saw[i], &expected = f.expected[j];
+      const History::Piece &is = f.ids[k], &should = f.expected_ids[l];
+      const std::int64_t begin = std::max({saw.begin, expected.begin, is.begin, should.begin});
+      const std::int64_t end = std::min({saw.end, expected.end, is.end, should.end});
+      // What is late is told as it stood when it became a fact: others may have come after that.
+      const bool in_flight = w.fault == Fault::torn && is.flying >= 0;
+      if (begin < end && (in_flight || (!w.late && saw.value != expected.value))) {
+        Seen part = seen(history, w, saw, is);
+        if (part.state == State::version && is.id == should.id) part.state = State::derived;
+        other = other || part.state != State::derived;
+        torn = torn || part.state == State::torn;
+        add(out.saw, begin, end, part.writer, part.state);
+        const Who* named = who(expected_names_, expected);
+        const Row writer = named ? named->writer : expected_versions_.version(should.id).writer;
+        add(out.expected, begin, end, writer, State::version);
       }
-      if (between(w, seen.writer)) seen.state = State::torn;
-      const bool same = is && should && is->id == should->id;
-      if (seen.state == State::version && same) seen.state = State::derived;
-      other = other || seen.state != State::derived;
-      torn = torn || seen.state == State::torn;
-      add(out.saw, seen.begin, seen.end, seen.writer, seen.state);
-      Row should_be = should ? expected_versions_.version(should->id).writer : -1;
-      const auto known = expected.part ? expected_names_.end() : expected_names_.find(expected.value & ~kMarks);
-      if (known != expected_names_.end() && known->second.writer != kNobody) should_be = known->second.writer;
-      add(out.expected, begin, end, should_be, State::version);
-    };
-    // Borders of versions are borders here: of bytes of one word only the history knows whose they are.
-    for (std::size_t i = 0, j = 0; i < w.saw.size() && j < f.expected.size();) {
-      const Run &x = w.saw[i], &y = f.expected[j];
-      const std::int64_t begin = std::max(x.begin, y.begin), end = std::min(x.end, y.end);
-      if (begin < end && x.value != y.value) {
-        std::int64_t from = begin;
-        for (const History::Piece& p : f.ids)
-          if (p.begin > from && p.begin < end) {
-            differ(from, p.begin, x, y);
-            from = p.begin;
-          }
-        differ(from, end, x, y);
-      }
-      if (x.end <= y.end) ++i;
-      if (y.end <= x.end) ++j;
+      i += saw.end <= end;
+      j += expected.end <= end;
+      k += is.end <= end;
+      l += should.end <= end;
     }
     if (out.saw.empty() && torn)
       for (const Range& r : ranges(w)) add(out.saw, r.begin, r.end, -1, State::unknown);
