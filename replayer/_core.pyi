@@ -130,7 +130,8 @@ class Pass:
     accepting : object or None
         What a baseline accepts, see `replayer.check.accepting`.
     sizes : list of int
-        Ranges per block, access sets kept, chains tried: the results do not depend on them.
+        Ranges per block, access sets kept, chains tried, ops between looks at what is settled: the results
+        do not depend on them.
     """
 
     def __init__(self, tape: Tape, unseen: list[bool], accepting: object, sizes: list[int] = ...) -> None: ...

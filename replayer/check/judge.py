@@ -26,9 +26,9 @@ MAX_PAIRS = 250_000
 MAX_KINDS = 10_000
 """Kinds of findings after which it ends."""
 
-BLOCK, SETS, TRIED = 256, 1024, 64
+BLOCK, SETS, TRIED, EVERY = 256, 1024, 64, 4096
 """Ranges per block of a map, access sets whose ranges are kept sorted, chains tried for an op of a queue that
-is not in order. Findings do not depend on them.
+is not in order, ops between two looks at what is settled. Findings do not depend on them.
 """
 
 _EVERY = 4096
@@ -95,7 +95,7 @@ class _Judge:
         waits = {c.queue: c.waits for c in self.tape.manifest.coverage}
         unseen = [waits.get(q, "full") != "full" for q in range(self.tape.rows("queues"))]
         accepting = None if self.baseline is None else Accepting(self.baseline, self.views, self.tape)
-        return _core.Pass(self.core, unseen, accepting, [BLOCK, SETS, TRIED])
+        return _core.Pass(self.core, unseen, accepting, [BLOCK, SETS, TRIED, EVERY])
 
     def _walk(self, walk: _core.Pass) -> None:
         rows, told = self.core.rows, 0

@@ -56,50 +56,46 @@ Ranges::Ranges(const Contract& contract, const Buffers& buffers) : contract_(con
 void Ranges::read() {
   const AccessColumns& t = contract_.columns().accesses;
   sets_ = Grouped(t.set, t.rows);
-  first_.reserve(std::size_t(sets_.groups()) + 1), first_part_.reserve(std::size_t(sets_.groups()) + 1);
-  std::vector<Part> group_parts;
+  first_.reserve(std::size_t(sets_.groups()) + 1), first_growing_.reserve(std::size_t(sets_.groups()) + 1);
   for (std::int32_t group = 0; group < sets_.groups(); group++) {
     first_.push_back(std::uint32_t(accesses_.size()));
-    first_part_.push_back(std::uint32_t(parts_.size()));
-    bool fixed = true;
-    group_parts.clear();
+    first_growing_.push_back(std::uint32_t(growing_.size()));
     for (std::uint32_t i = sets_.first(group); i < sets_.first(group + 1); i++) {
       const std::int32_t row = sets_.row(i), buffer = t.buffer.get(row);
-      const std::string where = "access set " + str(sets_.key(group));
+      const auto where = [&] { return "access set " + str(sets_.key(group)); };
       if (buffer >= buffers_.rows() || buffer < kNull) {
-        throw BadTape(where + ": buffer " + str(buffer), "a buffer id below " + str(buffers_.rows()));
+        throw BadTape(where() + ": buffer " + str(buffer), "a buffer id below " + str(buffers_.rows()));
       }
-      Part part{};
+      Growing part{};
+      part.at = std::uint32_t(accesses_.size());
+      part.bytes = t.bytes.get(row, 0);
       part.offset_per_arg = t.offset_per_arg.get(row, 0), part.bytes_per_arg = t.bytes_per_arg.get(row, 0);
       part.pooled = t.unit_bytes.has(row);
       part.unit_bytes = t.unit_bytes.get(row, 0);
-      part.fixed = !part.pooled && part.offset_per_arg == 0 && part.bytes_per_arg == 0;
-      fixed = fixed && part.fixed;
-      const std::int64_t bytes = t.bytes.get(row, 0);
-      if (buffer == kNull || (part.fixed && bytes <= 0)) continue;
-      Access& a = part.access;
+      const bool grows = part.pooled || part.offset_per_arg != 0 || part.bytes_per_arg != 0;
+      if (buffer == kNull || (!grows && part.bytes <= 0)) continue;
+      Access a{};
       a.root = buffers_.root(buffer), a.buffer = buffer, a.row = row;
       a.mode = Mode(t.mode.get(row));
       a.observed = t.origin.get(row) == std::int8_t(Origin::observed) && a.mode != Mode::may_write;
-      if (!sum(buffers_.offset(buffer), t.offset.get(row, 0), 1, a.begin) || !sum(a.begin, bytes, 1, a.end)) {
-        throw BadTape(where + " reaches beyond 2^63", "bytes that can be counted");
+      if (!sum(buffers_.offset(buffer), t.offset.get(row, 0), 1, a.begin) || !sum(a.begin, part.bytes, 1, a.end)) {
+        throw BadTape(where() + " reaches beyond 2^63", "bytes that can be counted");
       }
-      group_parts.push_back(part);
+      part.begin = a.begin;
+      accesses_.push_back(a);
+      if (grows) growing_.push_back(part);
     }
-    if (fixed) {
-      for (const Part& p : group_parts) accesses_.push_back(p.access);
-    } else if (sets_.key(group) != 0) {  // 0 is the empty set
-      parts_.insert(parts_.end(), group_parts.begin(), group_parts.end());
-      if (group_parts.empty()) parts_.push_back(Part{});  // names nothing, whatever the arg
+    if (sets_.key(group) == 0 && growing_.size() > first_growing_.back()) {  // 0 is the empty set
+      accesses_.resize(first_.back()), growing_.resize(first_growing_.back());
     }
   }
   first_.push_back(std::uint32_t(accesses_.size()));
-  first_part_.push_back(std::uint32_t(parts_.size()));
+  first_growing_.push_back(std::uint32_t(growing_.size()));
 
   const ListColumns& lists = contract_.columns().lists;
   lists_ = Grouped(lists.list, lists.rows);
   bool pooled = false;
-  for (const Part& p : parts_) pooled = pooled || p.pooled;
+  for (const Growing& g : growing_) pooled = pooled || g.pooled;
   if (!pooled) return;
   units_.resize(std::size_t(lists.rows));
   for (std::int32_t group = 0; group < lists_.groups(); group++) {
@@ -109,82 +105,70 @@ void Ranges::read() {
   }
 }
 
-bool Ranges::fixed(Row row) const {
-  const std::int32_t set = contract_.columns().ops.access_set.get(row);
-  if (set == 0) return true;
-  const std::int32_t group = sets_.find(set);
-  return group >= 0 && first_part_[group] == first_part_[group + 1];
-}
-
-Span<Access> Ranges::of(Row row) {
-  const std::int32_t set = contract_.columns().ops.access_set.get(row);
-  if (set == kNull) return {};
-  const std::int32_t group = sets_.find(set);
-  if (group < 0) {
-    if (set == 0) return {};
-    fail(row, ": access set " + str(set), "a set of `accesses`, or 0");
-  }
-  const std::uint32_t begin = first_part_[group], end = first_part_[group + 1];
-  if (begin == end) return {accesses_.data() + first_[group], first_[group + 1] - first_[group]};
-  found_.clear(), spans_.clear(), places_.clear();
-  for (std::uint32_t i = begin; i < end; i++) add(row, parts_[i]);
-  for (std::size_t i = 0; i < places_.size(); i++) {
-    found_[i].spans = Span<Bytes>(spans_.data() + places_[i].first, places_[i].second);
-  }
-  return found_;
-}
-
 void Ranges::fail(Row row, const std::string& found, const std::string& expected) const {
   throw BadTape("op " + str(contract_.columns().ops.op.get(row)) + found, expected);
 }
 
-void Ranges::add(Row row, const Part& part) {
-  Access a = part.access;
-  if (!part.fixed) {
-    const OpColumns& ops = contract_.columns().ops;
-    if (!ops.arg.has(row) && (part.offset_per_arg != 0 || part.bytes_per_arg != 0)) {
-      fail(row, " has no arg", "one: its access set grows with it");
-    }
-    const std::int64_t arg = ops.arg.get(row, 0), size = part.access.end - part.access.begin;
-    std::int64_t bytes = 0;
-    if (!sum(a.begin, arg, part.offset_per_arg, a.begin) || !sum(size, arg, part.bytes_per_arg, bytes) ||
-        !sum(a.begin, bytes, 1, a.end)) {
-      fail(row, " reaches beyond 2^63", "bytes that can be counted");
-    }
-    if (bytes <= 0) return;
-    if (part.pooled) {
-      add_units(row, a, part.unit_bytes);
-      return;
-    }
-  } else if (a.end <= a.begin) {
-    return;
+// The accesses of a set some of which grow, as an op has them.
+Span<Access> Ranges::grown(Row row, std::int32_t group) {
+  spans_.clear(), places_.clear();
+  bool all = true;
+  for (std::uint32_t i = first_growing_[group]; i < first_growing_[group + 1]; i++) {
+    if (grow(row, growing_[i])) continue;
+    Access& none = accesses_[growing_[i].at];
+    none.end = none.begin;
+    all = false;
   }
-  found_.push_back(a);
-  places_.emplace_back(spans_.size(), 0);
+  for (const Place& p : places_) accesses_[p.at].spans = Span<Bytes>(spans_.data() + p.first, p.count);
+  const Span<Access> found{accesses_.data() + first_[group], first_[group + 1] - first_[group]};
+  if (all) return found;
+  found_.clear();
+  for (const Access& a : found) {
+    if (a.end > a.begin) found_.push_back(a);
+  }
+  return found_;
 }
 
-void Ranges::add_units(Row row, const Access& first, std::int64_t unit_bytes) {
+// False where the access is empty.
+bool Ranges::grow(Row row, const Growing& part) {
+  const OpColumns& ops = contract_.columns().ops;
+  if (!ops.arg.has(row) && (part.offset_per_arg != 0 || part.bytes_per_arg != 0)) {
+    fail(row, " has no arg", "one: its access set grows with it");
+  }
+  const std::int64_t arg = ops.arg.get(row, 0);
+  Access& a = accesses_[part.at];
+  std::int64_t bytes = 0;
+  if (!sum(part.begin, arg, part.offset_per_arg, a.begin) || !sum(part.bytes, arg, part.bytes_per_arg, bytes) ||
+      !sum(a.begin, bytes, 1, a.end)) {
+    fail(row, " reaches beyond 2^63", "bytes that can be counted");
+  }
+  return bytes > 0 && (!part.pooled || repeat(row, part));
+}
+
+// Spells out an access that repeats for each unit of the op's list.
+bool Ranges::repeat(Row row, const Growing& part) {
   const std::int32_t list = contract_.columns().ops.list.get(row);
   const std::int32_t group = list == kNull ? -1 : lists_.find(list);
   if (group < 0) {
     fail(row, list == kNull ? ": no list" : ": list " + str(list), "a list: its access set names units");
   }
+  Access& a = accesses_[part.at];
   const std::size_t begin = spans_.size();
-  const std::int64_t size = first.end - first.begin;
+  const std::int64_t size = a.end - a.begin;
   for (std::uint32_t i = lists_.first(group); i < lists_.first(group + 1); i++) {
     std::int64_t low = 0, high = 0;
-    if (!sum(first.begin, units_[i], unit_bytes, low) || !sum(low, size, 1, high)) {
+    if (!sum(a.begin, units_[i], part.unit_bytes, low) || !sum(low, size, 1, high)) {
       fail(row, " reaches beyond 2^63", "bytes that can be counted");
     }
     if (spans_.size() > begin && low <= spans_.back().end) spans_.back().end = std::max(spans_.back().end, high);
     else spans_.push_back({low, high});
   }
-  if (spans_.size() == begin) return;
-  Access a = first;
+  if (spans_.size() == begin) return false;
   a.begin = spans_[begin].begin, a.end = spans_.back().end;
+  a.spans = {};
   if (spans_.size() == begin + 1) spans_.pop_back();
-  found_.push_back(a);
-  places_.emplace_back(begin, spans_.size() - begin);
+  else places_.push_back({part.at, begin, spans_.size() - begin});
+  return true;
 }
 
 }  // namespace tapedelay

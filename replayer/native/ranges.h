@@ -54,29 +54,53 @@ class Ranges {
   bool fixed(Row row) const;
 
  private:
-  struct Part {
-    Access access;  // at arg 0; `end` may come before `begin`
-    std::int64_t offset_per_arg, bytes_per_arg, unit_bytes;
-    bool fixed, pooled;
+  // An access that depends on the op's arg or list, at arg 0.
+  struct Growing {
+    std::uint32_t at;  // in `accesses_`
+    std::int64_t begin, bytes, offset_per_arg, bytes_per_arg, unit_bytes;
+    bool pooled;
   };
 
   [[noreturn]] void fail(Row row, const std::string& found, const std::string& expected) const;
   void read();
-  void add(Row row, const Part& part);
-  void add_units(Row row, const Access& first, std::int64_t unit_bytes);
+  Span<Access> grown(Row row, std::int32_t group);
+  bool grow(Row row, const Growing& part);
+  bool repeat(Row row, const Growing& part);
 
   const Contract& contract_;
   const Buffers& buffers_;
   Grouped sets_, lists_;
-  // Per set: its accesses where they are fixed, else its parts.
-  std::vector<std::uint32_t> first_, first_part_;
-  std::vector<Access> accesses_;
-  std::vector<Part> parts_;
+  std::vector<std::uint32_t> first_, first_growing_;  // per set
+  std::vector<Access> accesses_;  // those that grow as the last op of their set had them
+  std::vector<Growing> growing_;
   std::vector<std::int64_t> units_;  // of all lists, ascending within each
-  // The set of an op, spelled out.
-  std::vector<Access> found_;
+  // Of the set at hand: the ranges of what repeats, where they stand, and the set without what is empty.
   std::vector<Bytes> spans_;
-  std::vector<std::pair<std::size_t, std::size_t>> places_;
+  struct Place {
+    std::uint32_t at;
+    std::size_t first, count;
+  };
+  std::vector<Place> places_;
+  std::vector<Access> found_;
 };
+
+inline bool Ranges::fixed(Row row) const {
+  const std::int32_t set = contract_.columns().ops.access_set.get(row);
+  if (set == 0) return true;
+  const std::int32_t group = sets_.find(set);
+  return group >= 0 && first_growing_[group] == first_growing_[group + 1];
+}
+
+inline Span<Access> Ranges::of(Row row) {
+  const std::int32_t set = contract_.columns().ops.access_set.get(row);
+  if (set == kNull) return {};
+  const std::int32_t group = sets_.find(set);
+  if (group < 0) {
+    if (set == 0) return {};
+    fail(row, ": access set " + std::to_string(set), "a set of `accesses`, or 0");
+  }
+  if (first_growing_[group] != first_growing_[group + 1]) return grown(row, group);
+  return {accesses_.data() + first_[group], first_[group + 1] - first_[group]};
+}
 
 }  // namespace tapedelay

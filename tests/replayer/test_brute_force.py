@@ -72,7 +72,7 @@ def test_pairs_are_those_of_the_brute_force(tape: Tape) -> None:
 
 
 def test_pairs_are_the_same_with_tables_of_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in ("BLOCK", "SETS", "TRIED"):
+    for size in ("BLOCK", "SETS", "TRIED", "EVERY"):
         monkeypatch.setattr(judge, size, 1)
     seen: Counter[str] = Counter()
     for seed in range(1500):

@@ -94,7 +94,7 @@ class PythonPass {
     if (queues.size() != std::size_t(tape.columns.queues.rows)) throw nb::value_error("one flag per queue is needed");
     if (!accepting.is_none()) accepting_ = std::make_unique<PythonAccepting>(tape, accepting);
     Sizes chosen;
-    if (sizes.size() == 3) chosen = {sizes[0], sizes[1], sizes[2]};
+    if (sizes.size() == 4) chosen = {sizes[0], sizes[1], sizes[2], sizes[3]};
     nb::gil_scoped_release free;
     tape.in_tape([&] { pass_ = std::make_unique<Pass>(tape, queues, accepting_.get(), chosen); });
   }

@@ -216,17 +216,15 @@ void Clocks::shared(Span<Row> records, Clock& clock) {
   join(clock, common);
 }
 
-void Clocks::end(Row unit) { keep(unit, current_); }
-
-void Clocks::end_parent(Row unit) {
+const Clock& Clocks::end_parent(Row unit) {
   const auto inside = inside_.find(unit), opened = opened_.find(unit);
   const std::int32_t slot = inside->second;
   freed(opened->second);
   inside_.erase(inside), opened_.erase(opened);
-  keep(unit, slot);
+  return keep(unit, slot);
 }
 
-void Clocks::keep(Row unit, std::int32_t slot) {
+const Clock& Clocks::keep(Row unit, std::int32_t slot) {
   Slot& s = slots_[slot];
   if (s.clock.size() < std::size_t(chains_.count())) s.clock.resize(std::size_t(chains_.count()), 0);
   for (const Row row : c_.rows_of(unit)) s.clock[chains_.chain(row)] = chains_.position(row);
@@ -237,6 +235,7 @@ void Clocks::keep(Row unit, std::int32_t slot) {
   for (const Row parent : c_.parents(unit)) join(slots_[inside_[parent]].clock, s.clock);
   if (assumed_ != nullptr) remember(unit, slot);
   if (s.uses == 0 && s.recent == 0) freed(slot);
+  return s.clock;
 }
 
 void Clocks::remember(Row unit, std::int32_t slot) {

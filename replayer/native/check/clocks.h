@@ -87,9 +87,10 @@ class Clocks {
   // The clock of what comes before a unit; valid until `end`.
   const Clock& start(Row unit);
   // A unit without children has ended, which `start` was called for last; its rows have their positions.
-  void end(Row unit);
+  // Returns the clock of what comes before or with it, valid until the next `start`.
+  const Clock& end(Row unit) { return keep(unit, current_); }
   // A unit with children has ended.
-  void end_parent(Row unit);
+  const Clock& end_parent(Row unit);
 
  private:
   struct Slot {
@@ -107,7 +108,7 @@ class Clocks {
   std::int32_t copied(const Clock& clock);
   void freed(std::int32_t slot) { free_.push_back(slot); }
   void used(Row unit);
-  void keep(Row unit, std::int32_t slot);
+  const Clock& keep(Row unit, std::int32_t slot);
   void shared(Span<Row> records, Clock& clock);
   void remember(Row unit, std::int32_t slot);
   void assume(Row unit, Clock& clock);

@@ -30,32 +30,20 @@ std::size_t LatestMap::block_of(std::int64_t begin) const {
   return std::size_t(found - heads_.begin()) - 1;
 }
 
-// Puts a range where the hint says if that has the same begin and touches no other.
-bool LatestMap::again(std::int64_t begin, std::int64_t end, std::int32_t rank, const Hint& hint) {
-  if (hint.block >= blocks_.size()) return false;
-  Block& block = blocks_[hint.block];
-  if (hint.at >= block.ranges.size()) return false;
-  Range& range = block.ranges[hint.at];
-  if (range.begin != begin || range.end > end) return false;
-  if (range.end != end) {
-    const bool last = hint.at + 1 == block.ranges.size();
-    if (last ? hint.block + 1 < blocks_.size() && heads_[hint.block + 1] < end
-             : block.ranges[hint.at + 1].begin < end) {
-      return false;
-    }
-    range.end = end;
-  }
-  range.rank = block.top = rank;
-  return true;
+// Whether the range at a hint may end later without touching another.
+bool LatestMap::grows(const Hint& hint, std::int64_t end) const {
+  const std::vector<Range>& ranges = blocks_[hint.block_].ranges;
+  if (ranges[hint.at_].end > end) return false;
+  if (hint.at_ + 1 < ranges.size()) return ranges[hint.at_ + 1].begin >= end;
+  return hint.block_ + 1 == blocks_.size() || heads_[hint.block_ + 1] >= end;
 }
 
-void LatestMap::cover(std::int64_t begin, std::int64_t end, std::int32_t rank, Hint& hint) {
+void LatestMap::insert(std::int64_t begin, std::int64_t end, std::int32_t rank, Hint& hint) {
   top_ = rank;
-  if (again(begin, end, rank, hint)) return;
   if (blocks_.empty()) {
     blocks_.push_back({{{begin, end, rank}}, rank});
     heads_.push_back(begin);
-    hint = {0, 0};
+    hint = Hint();
     return;
   }
   const std::size_t at = block_of(begin);
@@ -64,6 +52,19 @@ void LatestMap::cover(std::int64_t begin, std::int64_t end, std::int32_t rank, H
   Block& block = blocks_[at];
   std::vector<Range>& ranges = block.ranges;
   const std::size_t lo = after(ranges, begin), hi = std::max(lo, before(ranges, end));
+  if (lo == hi) {
+    // What is settled gives up its place: a range that grows by pieces stays one.
+    std::size_t place = ranges.size();
+    if (lo > 0 && settled(ranges[lo - 1])) place = lo - 1;
+    else if (lo < ranges.size() && settled(ranges[lo])) place = lo;
+    if (place < ranges.size()) {
+      ranges[place] = {begin, end, rank};
+      block.top = rank;
+      heads_[at] = ranges.front().begin;
+      hint.block_ = std::uint32_t(at), hint.at_ = std::uint32_t(place);
+      return;
+    }
+  }
   Range fresh[3];
   std::size_t count = 0, mine = 0;
   if (lo < hi && ranges[lo].begin < begin) fresh[count++] = {ranges[lo].begin, begin, ranges[lo].rank};
@@ -79,7 +80,7 @@ void LatestMap::cover(std::int64_t begin, std::int64_t end, std::int32_t rank, H
   }
   block.top = rank;
   heads_[at] = ranges.front().begin;
-  hint = {std::uint32_t(at), std::uint32_t(lo + mine)};
+  hint.block_ = std::uint32_t(at), hint.at_ = std::uint32_t(lo + mine);
   if (ranges.size() > 2 * block_) divide(at);
 }
 
@@ -93,6 +94,10 @@ void LatestMap::merge(std::size_t first, std::size_t last) {
 }
 
 void LatestMap::divide(std::size_t at) {
+  std::vector<Range>& old = blocks_[at].ranges;
+  old.erase(std::remove_if(old.begin(), old.end(), [&](const Range& r) { return settled(r); }), old.end());
+  heads_[at] = old.front().begin;
+  if (old.size() <= block_) return;
   const std::vector<Range> all = std::move(blocks_[at].ranges);
   const auto half = all.begin() + std::ptrdiff_t(all.size() / 2);
   const auto top = [](const std::vector<Range>& ranges) {

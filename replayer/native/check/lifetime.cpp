@@ -81,11 +81,11 @@ void Lifetimes::read() {
   if (!of_sync_.empty()) lists_ = Grouped(contract_.columns().lists.list, contract_.columns().lists.rows);
 }
 
-void Lifetimes::visit(Row unit, const std::vector<Row>& rows, const Clock& clock, const Clock* hopeful,
-                      std::vector<Pair>& found) {
+void Lifetimes::visit(Row unit, const std::vector<Row>& rows, Span<Access> accesses, const Clock& clock,
+                      const Clock* hopeful, std::vector<Pair>& found) {
   for (const Row row : rows) {
     here_.clear();
-    collect(row);
+    collect(row, rows.size() == 1 ? accesses : ranges_.of(row));
     faults(unit, row, clock, hopeful);
     if (!here_.empty()) join(found);
     if (rows.size() == 1) {
@@ -94,7 +94,7 @@ void Lifetimes::visit(Row unit, const std::vector<Row>& rows, const Clock& clock
     }
   }
   for (const Row row : rows) {
-    collect(row);
+    collect(row, ranges_.of(row));
     remember(unit, row);
   }
 }
@@ -112,10 +112,10 @@ void Lifetimes::join(std::vector<Pair>& found) const {
 }
 
 // Fills `using_` with what a row uses.
-void Lifetimes::collect(Row row) {
+void Lifetimes::collect(Row row, Span<Access> accesses) {
   using_.clear();
   if (memory_) {
-    for (const Access& a : ranges_.of(row)) {
+    for (const Access& a : accesses) {
       for (std::int32_t at = of_buffer_[a.buffer]; at >= 0;) {
         using_.push_back({at, std::int32_t(a.mode), a.observed, a.row});
         const std::int32_t parent = buffers_.parent(things_[at].buffer);

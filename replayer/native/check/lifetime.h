@@ -21,7 +21,9 @@ class Lifetimes {
   // Whether anything begins or ends.
   bool active() const { return !things_.empty(); }
   // Adds the faults between a unit that starts and all before it to `found`, then remembers its uses.
-  void visit(Row unit, const std::vector<Row>& rows, const Clock& clock, const Clock* hopeful, std::vector<Pair>& found);
+  // `accesses`: those of a unit of one row.
+  void visit(Row unit, const std::vector<Row>& rows, Span<Access> accesses, const Clock& clock, const Clock* hopeful,
+             std::vector<Pair>& found);
 
  private:
   // A use of a thing: its row, whether the access is definite, and what it is for the baseline.
@@ -93,7 +95,7 @@ class Lifetimes {
   }
   void read();
   void join(std::vector<Pair>& found) const;
-  void collect(Row row);
+  void collect(Row row, Span<Access> accesses);
   void faults(Row unit, Row row, const Clock& clock, const Clock* hopeful);
   bool end_fault(const Thing& thing, bool after, Fault& fault) const;
   void fault(const Thing& thing, Row first, Row second, Fault fault, bool definite, bool assumed, std::int32_t access);

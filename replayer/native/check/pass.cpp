@@ -28,8 +28,9 @@ Ranks::Ranks(const Contract& contract, const Order& order) {
 Pass::Pass(const CoreTape& tape, const std::vector<std::uint8_t>& unseen, Accepting* accepting, const Sizes& sizes)
     : tape_(tape), contract_(tape.contract), schedule_(tape.order().schedule),
       assumed_(assumptions(contract_, unseen)), chains_(contract_, sizes.tried), clocks_(contract_, chains_),
-      lanes_(contract_), ranks_(contract_, tape.order()), ranges_(contract_, tape.buffers),
-      races_(contract_, tape.buffers, ranges_, chains_, lanes_, ranks_, accepting, sizes.block, sizes.sets),
+      lanes_(contract_), ranks_(contract_, tape.order()),
+      floor_(contract_, tape.order(), chains_, ranks_, sizes.every), ranges_(contract_, tape.buffers),
+      races_(contract_, tape.buffers, ranges_, chains_, lanes_, ranks_, floor_, accepting, sizes.block, sizes.sets),
       lifetimes_(contract_, tape.buffers, ranges_, chains_, lanes_, ranks_, accepting) {
   if (assumed_.any()) hopes_ = std::make_unique<Clocks>(contract_, chains_, &assumed_);
 }
@@ -51,6 +52,7 @@ void Pass::start(Row unit) {
   const Clock& clock = clocks_.start(unit);
   const Clock* hopeful = hopes_ == nullptr ? nullptr : &hopes_->start(unit);
   lanes_.start(unit);
+  floor_.start();
   for (const Row row : rows_) {
     ranks_.add(row);
     chains_.place(row, clock);
@@ -59,11 +61,12 @@ void Pass::start(Row unit) {
     throw BadTape("more than 4,096 ops side by side on queues that are not in order",
                   "edges between them, or a part of the tape");
   }
-  races_.visit(unit, rows_, clock, hopeful, found);
-  if (lifetimes_.active()) lifetimes_.visit(unit, rows_, clock, hopeful, found);
+  const Span<Access> accesses = rows_.size() == 1 ? ranges_.of(unit) : Span<Access>();
+  races_.visit(unit, rows_, accesses, clock, hopeful, found);
+  if (lifetimes_.active()) lifetimes_.visit(unit, rows_, accesses, clock, hopeful, found);
   if (!contract_.has_children(unit)) {
     for (const Row row : rows_) chains_.end(row);
-    clocks_.end(unit);
+    floor_.end(unit, clocks_.end(unit));
     if (hopes_ != nullptr) hopes_->end(unit);
   }
   done_ += std::int64_t(rows_.size());
@@ -71,7 +74,7 @@ void Pass::start(Row unit) {
 
 void Pass::end(Row unit) {
   for (const Row row : contract_.rows_of(unit)) chains_.end(row);
-  clocks_.end_parent(unit);
+  floor_.end(unit, clocks_.end_parent(unit));
   if (hopes_ != nullptr) hopes_->end_parent(unit);
 }
 

@@ -15,7 +15,7 @@ namespace tapedelay::check {
 
 // Sizes that results do not depend on; tests make them small.
 struct Sizes {
-  std::size_t block = LatestMap::kBlock, sets = Parts::kSets, tried = Chains::kTried;
+  std::size_t block = LatestMap::kBlock, sets = Parts::kSets, tried = Chains::kTried, every = Floor::kEvery;
 };
 
 class Pass {
@@ -46,6 +46,7 @@ class Pass {
   std::unique_ptr<Clocks> hopes_;
   Lanes lanes_;
   Ranks ranks_;
+  Floor floor_;
   Ranges ranges_;
   Races races_;
   Lifetimes lifetimes_;

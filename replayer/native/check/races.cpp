@@ -13,61 +13,65 @@ constexpr std::size_t kKnown = 1 << 16;  // rows of `accesses` whose places are 
 }  // namespace
 
 Races::Races(const Contract& contract, const Buffers& buffers, Ranges& ranges, const Chains& chains,
-             const Lanes& lanes, const Ranks& ranks, Accepting* accepting, std::size_t block, std::size_t sets)
+             const Lanes& lanes, const Ranks& ranks, const Floor& floor, Accepting* accepting, std::size_t block,
+             std::size_t sets)
     : contract_(contract), ranges_(ranges), chains_(chains), lanes_(lanes), ranks_(ranks), accepting_(accepting),
-      origin_(contract.columns().ops.origin), block_(block), parts_(contract, buffers, accepting, sets) {
+      origin_(contract.columns().ops.origin), floor_(floor), block_(block), parts_(contract, buffers, accepting, sets) {
   memory_.resize(std::size_t(buffers.rows()));
   std::size_t known = 1;
   while (known < kKnown && known < std::size_t(contract.columns().accesses.rows)) known *= 2;
   known_.resize(known);
 }
 
-void Races::visit(Row unit, const std::vector<Row>& rows, const Clock& clock, const Clock* hopeful,
-                  std::vector<Pair>& found) {
-  const std::size_t from = found.size();
-  const bool open = contract_.has_children(unit);
+void Races::visit(Row unit, const std::vector<Row>& rows, Span<Access> accesses, const Clock& clock,
+                  const Clock* hopeful, std::vector<Pair>& found) {
   if (rows.size() == 1) {
-    // What `of` returns stays valid.
-    const Row row = rows[0];
-    const Span<Access> accesses = ranges_.of(row);
     if (accesses.empty()) return;
-    seen_ += std::int64_t(accesses.size());
-    for (const Access& a : accesses) {
-      Memory* memory = memory_[a.root].get();
-      if (memory == nullptr) continue;
-      candidates(unit, *memory, a, clock);
-      if (!candidates_.empty()) pairs(row, a, hopeful, found);
-    }
-    remember(unit, row, accesses, open ? kNotEnded : chains_.next(chains_.chain(row)));
-  } else {
-    bool touched = false;
-    for (const Row row : rows) {
-      const Span<Access> accesses = ranges_.of(row);
-      touched = touched || !accesses.empty();
-      seen_ += std::int64_t(accesses.size());
-      for (const Access& a : accesses) {
-        Memory* memory = memory_[a.root].get();
-        if (memory == nullptr) continue;
-        candidates(unit, *memory, a, clock);
-        if (!candidates_.empty()) pairs(row, a, hopeful, found);
-      }
-    }
-    // Members of one chain end one after the other: a position that is too high is only looked at once more.
-    for (const Row row : rows) {
-      if (touched) remember(unit, row, ranges_.of(row), kNotEnded);
-    }
+    const std::size_t from = found.size();
+    const Row row = rows[0];
+    look(unit, row, accesses, clock, hopeful, found);
+    remember(unit, row, accesses, contract_.has_children(unit) ? kNotEnded : chains_.next(chains_.chain(row)));
+    if (found.size() - from >= 2) merge(found, from);
+    return;
   }
+  const std::size_t from = found.size();
+  for (const Row row : rows) look(unit, row, ranges_.of(row), clock, hopeful, found);
+  // Members of one chain end one after the other: a position that is too high is only looked at once more.
+  for (const Row row : rows) remember(unit, row, ranges_.of(row), kNotEnded);
   if (found.size() - from >= 2) merge(found, from);
+}
+
+// Adds the races of the accesses of one row.
+void Races::look(Row unit, Row row, Span<Access> accesses, const Clock& clock, const Clock* hopeful,
+                 std::vector<Pair>& found) {
+  seen_ += std::int64_t(accesses.size());
+  if (all_before(clock)) return;
+  for (const Access& a : accesses) {
+    Memory* memory = memory_[a.root].get();
+    if (memory == nullptr) continue;
+    candidates(unit, *memory, a, clock);
+    if (!candidates_.empty()) pairs(row, a, hopeful, found);
+  }
+}
+
+// Whether every access so far comes before an op; false where that takes a closer look.
+bool Races::all_before(const Clock& clock) const {
+  if (contract_.has_family()) return false;
+  std::int32_t later = 0;
+  for (std::size_t c = 0; c < last_.size(); c++) later |= clock[c] - last_[c];
+  return later >= 0;
 }
 
 // Fills `candidates_` with the latest accesses that conflict, overlap and are unordered, the newest trace first.
 void Races::candidates(Row unit, Memory& memory, const Access& access, const Clock& clock) {
   candidates_.clear();
-  const std::vector<std::int32_t>& top = writes(access.mode) ? memory.top : memory.top_write;
-  const std::size_t count = memory.chains.size();
+  const bool all = writes(access.mode);
+  const std::int32_t* const at = clock.data();
+  const Memory::Group* const groups = memory.groups.data();
+  const std::size_t count = memory.groups.size();
   for (std::size_t g = 0; g < count; g++) {
-    const std::int32_t known = clock[memory.chains[g]];
-    if (top[g] > known) search(unit, memory, g, access, known);
+    const std::int32_t known = at[groups[g].chain];
+    if ((all ? groups[g].top : groups[g].top_write) > known) search(unit, memory, g, access, known);
   }
   if (candidates_.size() > 1) {
     std::sort(candidates_.begin(), candidates_.end(),
@@ -78,7 +82,7 @@ void Races::candidates(Row unit, Memory& memory, const Access& access, const Clo
 void Races::search(Row unit, Memory& memory, std::size_t group, const Access& access, std::int32_t known) {
   const bool all = writes(access.mode);
   std::int32_t top = 0, top_write = 0;
-  for (const Trace* trace : memory.groups[group]) {
+  for (const Trace* trace : memory.of_group[group]) {
     const std::int32_t last = chains_.position(trace->last);
     top = std::max(top, last);
     if (writes(trace->mode)) top_write = std::max(top_write, last);
@@ -90,7 +94,7 @@ void Races::search(Row unit, Memory& memory, std::size_t group, const Access& ac
     const Row first = ranks_.row(rank);
     if (chains_.position(first) > known && !kin(first, unit)) candidates_.push_back({trace, first});
   }
-  memory.top[group] = top, memory.top_write[group] = top_write;
+  memory.groups[group].top = top, memory.groups[group].top_write = top_write;
 }
 
 // The sort of the earlier access where the baseline accepts the two, else -1.
@@ -166,22 +170,22 @@ void Races::merge(std::vector<Pair>& found, std::size_t from) const {
 Races::Trace* Races::trace(Memory& memory, const Access& access, std::int32_t chain, std::int32_t depth, bool observed,
                            std::int32_t sort) {
   std::uint32_t group = 0;
-  if (memory.chains.size() <= kFew) {
-    while (group < memory.chains.size() && memory.chains[group] != chain) group++;
+  if (memory.groups.size() <= kFew) {
+    while (group < memory.groups.size() && memory.groups[group].chain != chain) group++;
   } else {
     if (memory.group_of.empty()) {
-      for (std::uint32_t g = 0; g < memory.chains.size(); g++) memory.group_of.emplace(memory.chains[g], g);
+      for (std::uint32_t g = 0; g < memory.groups.size(); g++) memory.group_of.emplace(memory.groups[g].chain, g);
     }
-    group = memory.group_of.emplace(chain, std::uint32_t(memory.chains.size())).first->second;
+    group = memory.group_of.emplace(chain, std::uint32_t(memory.groups.size())).first->second;
   }
-  if (group == memory.chains.size()) {
-    memory.chains.push_back(chain), memory.top.push_back(0), memory.top_write.push_back(0);
-    memory.groups.emplace_back();
+  if (group == memory.groups.size()) {
+    memory.groups.push_back({chain});
+    memory.of_group.emplace_back();
   }
   const auto is = [&](const Trace* t) {
     return t->chain == chain && t->depth == depth && t->mode == access.mode && t->observed == observed && t->sort == sort;
   };
-  std::vector<Trace*>& traces = memory.groups[group];
+  std::vector<Trace*>& traces = memory.of_group[group];
   std::vector<Trace*>* among = &traces;
   if (traces.size() > kFew) {
     const auto hash = [](const Trace* t) {
@@ -204,8 +208,8 @@ Races::Trace* Races::trace(Memory& memory, const Access& access, std::int32_t ch
   traces_.push_back(std::make_unique<Trace>());
   Trace* made = traces_.back().get();
   made->chain = chain, made->depth = depth, made->sort = sort, made->mode = access.mode, made->observed = observed;
-  made->number = memory.traces++, made->group = group;
-  made->latest = LatestMap(block_);
+  made->number = memory.traces++, made->group = group, made->memory = &memory;
+  made->latest = LatestMap(block_, &floor_);
   traces.push_back(made);
   if (among != &traces) among->push_back(made);
   return made;
@@ -215,21 +219,22 @@ void Races::remember(Row unit, Row row, Span<Access> accesses, std::int32_t posi
   if (accesses.empty()) return;
   const std::int32_t chain = chains_.chain(row), depth = lanes_.depth(unit), rank = ranks_.rank(row);
   const bool seen = !inferred(row);
+  if (last_.size() <= std::size_t(chain)) last_.resize(std::size_t(chain) + 1, 0);
+  last_[chain] = position;
   for (const Access& a : accesses) {
     const std::int32_t sort = accepting_ == nullptr ? -1 : accepting_->sort(row, a.row);
     const bool observed = seen && a.observed;
     Known& known = known_[std::size_t(a.row) & (known_.size() - 1)];
     Trace* t = known.trace;
-    if (memory_[a.root] == nullptr) memory_[a.root] = std::make_unique<Memory>();
-    Memory& memory = *memory_[a.root];
     if (known.row != a.row || t->chain != chain || t->depth != depth || t->observed != observed || t->sort != sort) {
-      t = known.trace = trace(memory, a, chain, depth, observed, sort);
+      if (memory_[a.root] == nullptr) memory_[a.root] = std::make_unique<Memory>();
+      t = known.trace = trace(*memory_[a.root], a, chain, depth, observed, sort);
       known.row = a.row;
     }
     t->last = row;
-    std::int32_t &top = memory.top[t->group], &top_write = memory.top_write[t->group];
-    top = std::max(top, position);  // an op with children may still be open on this chain
-    if (writes(a.mode)) top_write = std::max(top_write, position);
+    Memory::Group& group = t->memory->groups[t->group];
+    group.top = std::max(group.top, position);  // an op with children may still be open on this chain
+    if (writes(a.mode)) group.top_write = std::max(group.top_write, position);
     if (a.spans.empty()) {
       t->latest.cover(a.begin, a.end, rank, known.hint);
     } else {
