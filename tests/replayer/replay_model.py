@@ -283,7 +283,9 @@ class Memory:
                     below = old.version[1] if old.version[0] == "reduced" else old.version
                     values = old.value[2] if old.value[0] == "reduced" else frozenset()
                     bottom = old.value[1] if old.value[0] == "reduced" else old.value
-                    writer = max(i, old.writer) if old.version[0] in ("reduced", "kept") and not old.torn else i
+                    writer = (
+                        max(i, old.writer) if old.version[0] in ("reduced", "kept") and not old.torn else i
+                    )
                     cells[root, x] = Cell(
                         ("reduced", below, reducers ^ {(i, k)}),
                         ("reduced", bottom, values ^ {stamp}),
@@ -465,7 +467,9 @@ class Memory:
                     code = self.events[n]
                     at = m.start(code) if code >= 0 else m.done(~code)
                     assert at is not None
-                    facts.append((n, 2, self.order_at(n, g, i), Wrong(i, -1, "destroyed", -1, 0, 0, at), None))
+                    facts.append(
+                        (n, 2, self.order_at(n, g, i), Wrong(i, -1, "destroyed", -1, 0, 0, at), None)
+                    )
 
     def order_at(self, n: int, g: int, mark: int) -> int:
         """Facts of several groups at one event (something ends) have no order of their own."""
@@ -490,7 +494,9 @@ class Memory:
                 continue
             if ended(b):
                 freed = True
-            elif (b in named or begun(b)) and not any(ended(p) and m.within(b, p) for p in range(len(m.buffers))):
+            elif (b in named or begun(b)) and not any(
+                ended(p) and m.within(b, p) for p in range(len(m.buffers))
+            ):
                 lives = True
         return lives or not freed
 
