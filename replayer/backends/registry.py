@@ -82,7 +82,7 @@ def backends_present() -> dict[str, Backend]:
     for name in names():
         try:
             backend = _make(name)
-        except (Unsupported, ImportError):
+        except Unsupported:
             continue
         if not backend.available():
             found[name] = backend

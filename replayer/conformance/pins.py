@@ -10,8 +10,11 @@ from .values import value_cases
 
 __all__ = ["pin_cases"]
 
+# As it stands the read tends to come in time: nothing but the pin makes it early.
 _UNPINNED = """
 w | kernel | s0 | | A
+1 | kernel | s1 | | B
+2 | kernel | s1 | | C
 r | kernel | s1 | A | Y
 """
 

@@ -18,8 +18,9 @@ __all__ = ["run_all", "run_case", "step_ns"]
 
 PINNED_RUNS = 10
 TRIES = 5
-"""A delay in real time may lose against the rest of the machine: a run that has to be wrong gets more tries,
-each with longer delays. A run that has to be clean is clean every time."""
+"""A delay in real time may lose against the rest of the machine: where that can explain what is missing, there
+are more tries, each with longer delays. A run that has to be clean is clean every time, and times keep to the
+edges."""
 
 
 def step_ns(capabilities: Capabilities) -> int:
@@ -61,6 +62,7 @@ class _Trial:
         self.options = Options()
 
     def run(self) -> str:
+        """Return what is wrong, or an empty string."""
         loaded = self.backend.load(self.program, self.options)
         try:
             return self._runs(loaded)
@@ -68,35 +70,42 @@ class _Trial:
             loaded.close()
 
     def _runs(self, loaded: Loaded) -> str:
-        case = self.case
-        tries = TRIES if case.expect == "wrong" and self.capabilities.real_time and not case.pin else 1
         why = ""
-        for n in range(tries):
-            delays = case.delays_in(self.step, 2.0**n)
-            why = self._round(loaded, delays, self.step << n)
-            if not why:
-                return ""
+        for n in range(TRIES if self.capabilities.real_time and not self.case.pin else 1):
+            delays = self.case.delays_in(self.step, 2.0**n)
+            why, luck = self._round(loaded, delays, self.step << n)
+            if not luck:
+                break
         return why
 
-    def _round(self, loaded: Loaded, delays: Delays, step: int) -> str:
+    def _round(self, loaded: Loaded, delays: Delays, step: int) -> tuple[str, bool]:
+        """Run with some delays; return what is wrong, and whether a busy machine may be to blame."""
         case = self.case
         plain = loaded.run(Delays.of())
+        # The order that the delays give, in place of the delays.
         pin = self.program.interleaving(delays) if case.pin else None
+        given = Delays.of() if case.pin else delays
         last: Outcome | None = None
         for n in range(PINNED_RUNS if case.pin else case.repeat):
-            outcome = loaded.run(delays, pin=pin)
+            outcome = loaded.run(given, pin=pin)
             run = Run(self.program, outcome, plain, self.capabilities, step, case.rows)
-            why = audit(run, delays, wrong_limit=self.options.wrong_limit, pinned=case.pin)
-            why = why or self._verdict(outcome) or (case.check(run) if case.check is not None else "")
-            if not why and last is not None:
-                what = difference(
-                    last, outcome, deterministic=self.capabilities.deterministic, pinned=case.pin
-                )
-                why = f"two runs differ: {what}" if what else ""
+            prefix = f"run {n + 1}: " if n else ""
+            why = audit(run, given, wrong_limit=self.options.wrong_limit, pinned=case.pin)
+            why = why or self._verdict(outcome)
             if why:
-                return why if n == 0 else f"run {n + 1}: {why}"
+                return prefix + why, case.expect == "wrong" and not outcome.wrong_count
+            why = case.check(run) if case.check is not None else ""
+            if why:
+                return prefix + why, True
+            if last is not None:
+                exact = self.capabilities.deterministic
+                what = difference(last, outcome, deterministic=exact, pinned=case.pin)
+                if what:
+                    return f"two runs differ: {what}", False
             last = outcome
-        return self._again(delays, last) if self.capabilities.deterministic and last is not None else ""
+        if self.capabilities.deterministic and last is not None and not case.pin:
+            return self._again(delays, last), False
+        return "", False
 
     def _again(self, delays: Delays, outcome: Outcome) -> str:
         """Load once more where a backend says that it is deterministic, and compare."""
