@@ -5,6 +5,7 @@
 #include <map>
 
 #include "grouped.h"
+#include "pages.h"
 
 namespace tapedelay {
 
@@ -307,9 +308,11 @@ class Resolver {
     }
     blocking_sets();
     newest_.assign(std::size_t(t.syncs), kNull);
+    reserve_pages(c_.first_, std::size_t(c_.rows_) + 1);
     c_.first_.assign(std::size_t(c_.rows_) + 1, 0);
     // Pages that are not written cost nothing.
-    c_.source_.reserve(3 * std::size_t(c_.rows_) + 64), c_.rule_.reserve(3 * std::size_t(c_.rows_) + 64);
+    reserve_pages(c_.source_, 3 * std::size_t(c_.rows_) + 64);
+    reserve_pages(c_.rule_, 3 * std::size_t(c_.rows_) + 64);
 
     for (Row row = 0; row < c_.rows_; row++) {
       at_ = row;

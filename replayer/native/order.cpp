@@ -4,6 +4,7 @@
 #include <set>
 
 #include "contract.h"
+#include "pages.h"
 
 namespace tapedelay {
 
@@ -50,7 +51,7 @@ class Ordering {
   explicit Ordering(const Contract& c) : c_(c), rows_(c.rows()) {}
 
   Order run() {
-    order_.schedule.reserve(std::size_t(rows_));
+    reserve_pages(order_.schedule, std::size_t(rows_));
     if (c_.has_family()) {
       open_.assign(std::size_t(rows_), 0);
       for (Row u = 0; u < rows_; u++) open_[u] = std::uint32_t(c_.children(u).size());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../pages.h"
+
 namespace tapedelay::check {
 
 namespace {
@@ -22,6 +24,7 @@ void join(Clock& clock, const Clock& other) {
 Chains::Chains(const Contract& contract, std::size_t tried)
     : contract_(contract), queue_(contract.columns().ops.queue.data), tried_(tried) {
   const std::size_t rows = std::size_t(contract.rows()), queues = std::size_t(contract.columns().queues.rows);
+  reserve_pages(position_, rows);
   position_.assign(rows, kNotEnded);
   last_.assign(queues, 0);
   bool loose = false;
@@ -122,6 +125,7 @@ Assumed assumptions(const Contract& contract, const std::vector<std::uint8_t>& u
 Clocks::Clocks(const Contract& contract, const Chains& chains, const Assumed* assumed)
     : c_(contract), chains_(chains), assumed_(assumed) {
   const std::size_t rows = std::size_t(contract.rows());
+  reserve_pages(state_, rows);
   state_.assign(rows, 0);
   bool any_of = false;
   for (Row u = 0; u < contract.rows(); u++) {
