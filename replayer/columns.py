@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..formats.errors import InvalidTape
 from ..formats.profiles import COPY_DIRECTIONS, Profile, find_profile
 from ..formats.schema import ACCESS_MODES, ACCESS_ORIGINS, OP_KINDS, SYNC_TARGETS, WAIT_STATES
+from ..formats.shown import printable
 from ..formats.tape import Tape
 from . import _core
 
@@ -57,7 +58,7 @@ def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
         "lists": _plain(tape, "lists", "list", "unit"),
         "syncs": {"rows": tape.rows("syncs")},
     }
-    return _core.Tape(tables, tape.where)
+    return _core.Tape(tables, printable(tape.where))  # a path may hold bytes that are no text
 
 
 def _error(tape: Tape, found: str, expected: str) -> InvalidTape:
