@@ -448,8 +448,8 @@ def test_the_whole_corpus() -> None:
 
 def test_times_beyond_all_measure() -> None:
     far = (1 << 63) - 1
-    copy = {"queue": 1, "kind": "copy", "issue_ns": far, "bytes": far}
-    rows = [
+    copy: dict[str, Any] = {"queue": 1, "kind": "copy", "issue_ns": far, "bytes": far}
+    rows: list[dict[str, Any]] = [
         {"queue": 1, "issue_ns": -far, "duration_ns": far},
         {**copy, "start_after_issue_ns": far, "duration_ns": far},
         {**copy, "start_after_issue_ns": -far, "duration_ns": 1},
