@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,19 @@ def test_an_export_that_is_broken_off_leaves_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr("tapedelay.formats.exporters.perfetto.export._Trace._counters", stop)
     assert run(["export", str(BAD), "--format", "perfetto", "-o", str(tmp_path / "x")]) == 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_with_bytes_that_are_no_text(tmp_path: Path) -> None:
+    source = ROOT / "tests" / "corpus" / "ops" / "B01.litmus"
+    folder = tmp_path / os.fsdecode(b"\xff\x1b[31m")
+    folder.mkdir()
+    path = folder / os.fsdecode(b"\xfe<b>.litmus")
+    path.write_bytes(source.read_bytes())
+    page = call(path, "--format", "html").stdout
+    assert "\\udcfe&lt;b&gt;.litmus" in page
+    assert "\x1b" not in page
+    out = folder / "x.pftrace"
+    done = call(path, "--format", "perfetto", "-o", out)
+    assert done.exit_code == 0
+    assert "\x1b" not in done.output
+    assert out.is_file()
