@@ -66,7 +66,7 @@ def export(
 
     \b
     litmus    a small text that people can read and edit
-    perfetto  a timeline for https://ui.perfetto.dev; needs the package perfetto
+    perfetto  a timeline for the Perfetto UI; needs the package perfetto
     html      one page about a finding of `check`, for any browser
     """
     from ...formats.disk import check_output
@@ -226,7 +226,7 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
         lines.append("  the tape has no times: each op starts as soon as the edges allow")
     for line in lines:
         click.echo(printable(line), err=not asked.output.is_file())  # a pipe may be the standard output
-    say_next(f"open https://ui.perfetto.dev and drop {quoted(asked.output)} on it")
+    say_next(f"open {quoted(asked.output)} in the Perfetto UI")
 
 
 def _html(tape: Tape, asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""A tape as a Perfetto trace (protobuf), for https://ui.perfetto.dev and its trace processor.
+"""A tape as a Perfetto trace (protobuf), for the Perfetto UI and its trace processor.
 
 Queues are tracks, grouped by device; ops that overlap on one queue lie on tracks of their own, and so do the
 rows that only order or wait, and the issues of a host thread. Flows are the edges between queues, and from

@@ -124,7 +124,7 @@ def test_perfetto_with_the_finding_marked(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{out}: 1,423 ops, ")
     assert result.stdout.rstrip().endswith("1 finding")
-    assert "ui.perfetto.dev" in result.stderr
+    assert "Perfetto UI" in result.stderr
     data = out.read_bytes()
     assert b"RACE WAR on `TAPE_Host.2`" in data
     assert b"missing edge" in data
