@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..columns import Bools, Columns, Ints
 from ..tape import Tape
 from ..validate import Findings
-from .lookup import Tables, all_among, exists, groups, marked
+from .lookup import Tables, all_among, exists, groups
 
 __all__ = ["access_ranges", "sets_and_lists"]
 
@@ -50,29 +50,14 @@ def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
     ids = a.ints("set")
     grows = (a.ints("offset_per_arg") != 0) | (a.ints("bytes_per_arg") != 0)
     repeats = a.valid("unit_bytes")
-    growing, repeating = _rows_using(ops, ids[grows]), _rows_using(ops, ids[repeats])
-    for rows, column, what in (
+    growing, repeating = _using(ops, ids[grows]), _using(ops, ids[repeats])
+    for using, column, what in (
         (growing, "arg", "grows with arg, which is null"),
         (repeating, "list", "repeats per unit, but list is null"),
     ):
-        bad = marked(ops.rows, rows[~ops.valid(column)[rows]])
         used = ops.raw("access_set")
+        bad = using & ~ops.valid(column)
         found.rows("access-arg", "ops", bad, lambda r, u=used, w=what: f"access_set {u[r]} {w}")  # type: ignore[misc]
-
-    # the least and greatest arg and unit that each set is used with; sets nobody uses count with 0
-    sets = groups(ids)[1]
-    if not (sets[1:] > sets[:-1]).all():
-        sets = np.unique(ids)
-    at = _positions(sets, ids)
-    rows = growing[ops.valid("arg")[growing]]
-    used = ops.raw("access_set")
-    args = _extremes(sets, used[rows], ops.raw("arg")[rows])
-    list_ids, list_lo, list_hi = _list_extremes(lists)
-    named = ops.raw("list")
-    listed = repeating[ops.valid("list")[repeating] & np.isin(named[repeating], list_ids)]
-    where = np.searchsorted(list_ids, named[listed])
-    lo = _extremes(sets, used[listed], list_lo[where])[0]
-    hi = _extremes(sets, used[listed], list_hi[where])[1]
 
     buf = a.ints("buffer")
     known = a.valid("buffer") & exists(tables, "buffers", buf)
@@ -86,19 +71,62 @@ def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
     unit_bytes = np.where(repeats, a.ints("unit_bytes"), 0)
     limit = np.where(sized, size, np.iinfo(np.int64).max)
     shape = (a.ints("offset"), a.ints("bytes"), a.ints("offset_per_arg"), a.ints("bytes_per_arg"), unit_bytes)
-    wrong = _outside(shape, np.zeros(1, np.int64), np.zeros(1, np.int64), limit)
+    wrong = _outside(shape, _ZERO, _ZERO, limit)
     varying = np.flatnonzero(grows | repeats)
-    wrong[varying] = False
-    at, parts = at[varying], tuple(column[varying] for column in shape)
+    parts = tuple(column[varying] for column in shape)
+    # most often the least and greatest of all args and units do no harm
+    args, units = (_with_zero(t.bounds(c)) for t, c in ((ops, "arg"), (lists, "unit")))
+    if any(_outside(parts, arg, unit, limit[varying]).any() for arg in args for unit in units):
+        wrong[varying] = _wrong_as_used(parts, ids[varying], limit[varying], growing, repeating, ops, lists)
+    found.rows(
+        "access-range",
+        "accesses",
+        wrong,
+        lambda r: f"set {ids[r]} reaches beyond buffer {buf[r]} of {size[r]} bytes",
+    )
+
+
+_ZERO = np.zeros(1, np.int64)
+
+
+def _with_zero(bounds: tuple[int, int] | None) -> tuple[Ints, Ints]:
+    """Return the least and greatest value of a column and 0, which counts where nobody uses a set."""
+    low, high = bounds or (0, 0)
+    return np.array([min(low, 0)]), np.array([max(high, 0)])
+
+
+def _wrong_as_used(
+    shape: tuple[Ints, ...],
+    ids: Ints,
+    limit: Ints,
+    growing: Bools,
+    repeating: Bools,
+    ops: Columns,
+    lists: Columns,
+) -> Bools:
+    """Return which accesses reach too far with an arg and unit that their set is used with."""
+    # the least and greatest arg and unit of each set; sets nobody uses count with 0
+    sets = np.unique(ids)
+    at = _positions(sets, ids)
+    used, named = ops.raw("access_set"), ops.raw("list")
+    rows = np.flatnonzero(growing & ops.valid("arg"))
+    args = _extremes(sets, used[rows], ops.raw("arg")[rows])
+    list_ids, list_lo, list_hi = _list_extremes(lists)
+    listed = np.flatnonzero(repeating & ops.valid("list"))
+    listed = listed[np.isin(named[listed], list_ids)]
+    where = np.searchsorted(list_ids, named[listed])
+    lo = _extremes(sets, used[listed], list_lo[where])[0]
+    hi = _extremes(sets, used[listed], list_hi[where])[1]
+    wrong = np.zeros(len(ids), np.bool_)
     for arg in args:
         for unit in (lo, hi):
-            wrong[varying] |= _outside(parts, arg[at], unit[at], limit[varying])
+            wrong |= _outside(shape, arg[at], unit[at], limit)
     # These corners are more than any one op needs: ask again with the arg and list of each op.
-    ask = np.flatnonzero(wrong & (grows | repeats))
+    ask = np.flatnonzero(wrong)
     if len(ask):
-        mine = _rows_using(ops, np.unique(ids[ask]))
+        mine = np.flatnonzero(_using(ops, np.unique(ids[ask])))
         mine = mine[np.argsort(used[mine], kind="stable")]
-        arg = np.where(ops.valid("arg")[mine], ops.raw("arg")[mine], 0)
+        own = np.where(ops.valid("arg")[mine], ops.raw("arg")[mine], 0)
         low, high = np.zeros(ops.rows, np.int64), np.zeros(ops.rows, np.int64)
         low[listed], high[listed] = list_lo[where], list_hi[where]
         begins = np.searchsorted(used[mine], ids[ask], side="left")
@@ -108,13 +136,8 @@ def access_ranges(found: Findings, tape: Tape, tables: Tables) -> None:
                 continue  # nobody uses it
             one = tuple(column[row] for column in shape)
             units = (u[mine[first:last]] for u in (low, high))
-            wrong[row] = any(_outside(one, arg[first:last], u, limit[row]).any() for u in units)
-    found.rows(
-        "access-range",
-        "accesses",
-        wrong,
-        lambda r: f"set {ids[r]} reaches beyond buffer {buf[r]} of {size[r]} bytes",
-    )
+            wrong[row] = any(_outside(one, own[first:last], u, limit[row]).any() for u in units)
+    return wrong
 
 
 def _outside(shape: tuple[Any, ...], arg: Ints, unit: Ints, limit: Ints) -> Bools:
@@ -129,19 +152,20 @@ def _outside(shape: tuple[Any, ...], arg: Ints, unit: Ints, limit: Ints) -> Bool
     return bad
 
 
-def _rows_using(ops: Columns, sets: Ints) -> Ints:
-    """Return the rows of ops that use one of these access sets."""
+def _using(ops: Columns, sets: Ints) -> Bools:
+    """Return which ops use one of these access sets."""
     if not len(sets) or ops.nulls("access_set") == ops.rows:
-        return np.empty(0, np.int64)
+        return np.zeros(ops.rows, np.bool_)
     used = ops.raw("access_set")
     bounds = ops.bounds("access_set")
     if bounds is not None and bounds[0] >= 0 and bounds[1] <= ops.rows + len(sets):
         wanted = np.zeros(bounds[1] + 1, np.bool_)
         wanted[sets[(sets >= 0) & (sets <= bounds[1])]] = True
-        valid = ops.valid("access_set") if ops.nulls("access_set") else None
-        hit = wanted.take(used if valid is None else np.where(valid, used, 0))
-        return np.flatnonzero(hit if valid is None else hit & valid)
-    return np.flatnonzero(ops.valid("access_set") & np.isin(used, sets))
+        if not ops.nulls("access_set"):
+            return wanted.take(used)
+        valid = ops.valid("access_set")
+        return valid & wanted.take(np.where(valid, used, 0))
+    return ops.valid("access_set") & np.isin(used, sets)
 
 
 def _extremes(
