@@ -66,7 +66,7 @@ def seeded(seed: int) -> Tape:
 
 
 @given(tape=tapes())
-@settings(max_examples=800, **_SETTINGS)
+@settings(max_examples=400, **_SETTINGS)
 def test_pairs_are_those_of_the_brute_force(tape: Tape) -> None:
     agree(tape)
 
