@@ -183,6 +183,7 @@ from tapedelay.formats.delays.resolved import Delays
 from tapedelay.formats.litmus import parse
 from tapedelay.replayer.backends.opencl import OpenCLBackend
 from tapedelay.replayer.backends.protocol import Options
+from tapedelay.replayer.program import Program
 run = OpenCLBackend().load(Program.from_tape(parse({RACE!r}).tape()), Options())
 threading.Timer(1.0, _thread.interrupt_main).start()
 at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ system, so that on a busy CPU some tries are not interrupted."""
 
 TRIES = 24
 
+MARGIN = 1.1
+"""Spins are made longer by that: the clock of a CPU goes up and down, and a delay is no less than it says."""
+
 
 @dataclass(frozen=True)
 class Spin:
@@ -26,14 +30,19 @@ class Spin:
     Attributes
     ----------
     ns_per_round : float
-        Of its loop, alone on the device; with others beside it on one core it takes longer, never less.
+        Of its loop, at the fastest that was seen; a device that is busy or runs slower takes longer.
     """
 
     ns_per_round: float
 
     def rounds(self, ns: int) -> int:
         """Return how many rounds last at least `ns`."""
-        return max(1, int(ns / self.ns_per_round) + 1)
+        return max(1, int(ns * MARGIN / self.ns_per_round) + 1)
+
+    def learned(self, took: Iterable[tuple[int, int]]) -> Spin:
+        """Return it corrected by (rounds, ns) of spins that were faster."""
+        seen = [ns / rounds for rounds, ns in took if ns >= TARGET_NS // 4]
+        return Spin(min([self.ns_per_round, *seen]))
 
 
 def calibrate_spin(cl: Any, queue: Any, kernel: Any) -> Spin:
@@ -45,15 +54,19 @@ def calibrate_spin(cl: Any, queue: Any, kernel: Any) -> Spin:
         The loop takes no time: a compiler has removed it.
     """
 
-    def measure(rounds: int) -> int:
+    def measure(rounds: int, tries: int) -> int:
+        """Return the least of a few: what else runs on the machine only adds."""
         kernel.set_arg(1, np.uint64(rounds))
-        event = cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
-        event.wait()
-        return int(event.profile.end) - int(event.profile.start)
+        took = []
+        for _ in range(tries):
+            event = cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+            event.wait()
+            took.append(int(event.profile.end) - int(event.profile.start))
+        return min(took)
 
     rounds = 1000
-    measure(rounds)
-    while (took := measure(rounds)) < TARGET_NS // 4:
+    measure(rounds, 1)
+    while (took := measure(rounds, 6)) < TARGET_NS // 4:
         if rounds > 1 << 40:
             raise ReplayFailed(
                 "the spin kernel takes no time",
@@ -62,9 +75,7 @@ def calibrate_spin(cl: Any, queue: Any, kernel: Any) -> Spin:
                 next_step="choose another device (TAPEDELAY_OPENCL)",
             )
         rounds *= max(2, min(64, TARGET_NS // max(took, 1)))
-    # The least of a few: what else runs on the machine only adds.
-    best = min([took, *(measure(rounds) for _ in range(TRIES))])
-    return Spin(max(best, 1) / rounds)
+    return Spin(max(min(took, measure(rounds, TRIES)), 1) / rounds)
 
 
 @dataclass(frozen=True, order=True)

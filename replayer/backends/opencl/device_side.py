@@ -63,9 +63,11 @@ class _Commands:
         """Take time; in pieces, so that a long delay on a busy machine is not taken for a standstill."""
         kernel = self.session.spin
         while ns > 0:
-            kernel.set_arg(1, np.uint64(self.session.spinning.rounds(min(ns, PIECE_NS))))
+            rounds = self.session.spinning.rounds(min(ns, PIECE_NS))
+            kernel.set_arg(1, np.uint64(rounds))
             self._run(kernel)
             self.side.ticks.append(self.last)
+            self.side.spins.append((self.last, rounds))
             ns -= PIECE_NS
 
     def accesses(self, kernel: Any, accesses: list[Access]) -> None:
@@ -110,7 +112,8 @@ class _Commands:
 class DeviceSide:
     """Hands units over to command queues as soon as they are issued; in the queue's order where it has one.
 
-    `ticks` are events by whose ends a run can be seen to go on.
+    `ticks` are events by whose ends a run can be seen to go on; `spins` are those of spin kernels, and how
+    many rounds they have.
 
     Several host threads may issue to one queue; what stands behind a row that another thread has not issued
     yet waits here, and its issuer goes on.
@@ -125,6 +128,7 @@ class DeviceSide:
         self.ready: set[int] = set()
         self.stamps: dict[int, Stamps] = {}
         self.ticks: list[Any] = []
+        self.spins: list[tuple[Any, int]] = []
         self._at = dict.fromkeys(graph.sequence, 0)
 
     def submit(self, unit: int) -> None:

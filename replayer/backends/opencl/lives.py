@@ -11,7 +11,7 @@ from ...outcome import WrongRead
 from ...program import Program
 from .graph import Graph
 from .memory import Memory
-from .run import Times, Trace
+from .run import Trace
 
 __all__ = ["Lives"]
 
@@ -20,10 +20,15 @@ _USES_SYNC = frozenset({"record", "wait", "semsig", "semwait", "coll", "compute"
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """Rows that begin and end something; -1: none that runs."""
+    """Rows that begin and end something; -1: none that runs. `whole`: it covers all of its root."""
 
     begin: int
     end: int
+    whole: bool = True
+
+    def ends_for(self, row: int) -> bool:
+        """Whether its end concerns an op: releasing a part in flight is bookkeeping."""
+        return self.end >= 0 and (self.whole or row > self.end)
 
 
 class Lives:
@@ -47,9 +52,9 @@ class Lives:
             elif kind == "destroy" and ops.sync[row] >= 0:
                 self._destroy.setdefault(ops.sync[row], row)
         for buffer in sorted({*begun, *ended}):
-            life = _Life(self._runs(begun.get(buffer, -1)), self._runs(ended.get(buffer, -1)))
-            if self._is_whole(buffer) and life != _Life(-1, -1):
-                self._lives[buffer] = life
+            begin, end = self._runs(begun.get(buffer, -1)), self._runs(ended.get(buffer, -1))
+            if max(begin, end) >= 0:
+                self._lives[buffer] = _Life(begin, end, self._is_whole(buffer))
         self._touched = Columns(program.tape.table("accesses")).ints("buffer")
         self._users = [
             (a, lives) for a in memory.all if (lives := self._of_buffer(int(self._touched[a.access])))
@@ -95,7 +100,8 @@ class Lives:
         return users
 
     def _gone(self, memory: Memory) -> frozenset[int]:
-        """Return roots all of whose generations that the tape knows of are freed."""
+        """Return roots all of whose whole generations that the tape knows of are freed."""
+        whole = {b: life for b, life in self._lives.items() if life.whole}
         shared = {a.root: int(self._touched[a.access]) for a in memory.all}
         top = {next(iter(reversed(list(self._line(b))))): root for root, b in shared.items()}
         touched = {int(self._touched[a.access]) for a in memory.all}
@@ -103,11 +109,11 @@ class Lives:
         for buffer in range(self._buffers.rows):
             line = list(self._line(buffer))
             root = top.get(line[-1], line[-1])
-            life = self._lives.get(buffer)
+            life = whole.get(buffer)
             if life is not None and life.end >= 0:
                 gone.add(root)
             elif (life is not None or buffer in touched) and not any(
-                self._lives[b].end >= 0 for b in line if b in self._lives
+                whole[b].end >= 0 for b in line if b in whole
             ):
                 lives.add(root)
         return frozenset(gone - lives)
@@ -128,35 +134,40 @@ class Lives:
             over = unit[ending]
             for row in rows:
                 of = unit[row]
-                if self._is_before(over, trace.end_ns, of, trace.start_ns, trace):
+                if self._is_before(~over, of, trace):
                     yield WrongRead(row, -1, "destroyed", -1, 0, 0, int(trace.start_ns[of]))
 
     def _outside(self, life: _Life, row: int, trace: Trace) -> int:
         """Return when an access was outside of a life, or -1."""
         unit = self.contract.unit
         of = unit[row]
-        start, done, end = trace.start_ns, trace.done_ns, trace.end_ns
         # Of a use that follows the alloc in row order `check` says nothing either.
         if 0 <= row < life.begin and unit[life.begin] != of:
             begun = unit[life.begin]
-            if end[begun] < 0 or self._is_before(of, start, begun, end, trace):
-                return int(start[of])
+            if trace.end_ns[begun] < 0 or self._is_before(of, ~begun, trace):
+                return int(trace.start_ns[of])
         if life.end >= 0 and unit[life.end] != of:
             over = unit[life.end]
-            if self._is_before(over, end, of, done, trace):
-                return int(max(end[over], start[of]))
+            if self._is_before(~over, ~of, trace):
+                return int(max(trace.end_ns[over], trace.start_ns[of]))
         return -1
 
-    def _is_before(self, a: int, at: Times, b: int, until: Times, trace: Trace) -> bool:
-        """Whether a moment of unit `a` came before one of `b`: by the edges, else by the clocks."""
-        if not (at[a] >= 0 and until[b] >= 0):
+    def _is_before(self, first: int, second: int, trace: Trace) -> bool:
+        """Whether a node came before another: by the edges, by the pin, else by the clocks."""
+        a, b = (n if n >= 0 else ~n for n in (first, second))
+        at, until = (
+            int((trace.start_ns if n >= 0 else trace.done_ns)[u]) for n, u in ((first, a), (second, b))
+        )
+        if at < 0 or until < 0:
             return False
         if a in self._all_before(b):
             return True
         if b in self._all_before(a):
             return False
+        if trace.place:
+            return trace.place[first] < trace.place[second]
         mixed = self.graph.is_host(a) != self.graph.is_host(b)
-        return bool(at[a] + (trace.clock_error_ns if mixed else 0) < until[b])
+        return at + (trace.clock_error_ns if mixed else 0) < until
 
     def _all_before(self, unit: int) -> frozenset[int]:
         """Return what has ended before a unit starts, whatever the clocks of host and device say."""

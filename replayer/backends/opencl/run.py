@@ -39,6 +39,8 @@ class Trace:
         Since the start of the run; -1: never.
     start_ns, done_ns, end_ns : numpy.ndarray of int64, shape (rows,)
         By unit: first access, last access, and when others may go on.
+    place : dict
+        Of a pinned run: place of each node in the order that was enforced; else empty.
     clock_error_ns : int
         Of times of queues against those of host threads.
     before, after, stamp : list of int
@@ -54,6 +56,7 @@ class Trace:
     start_ns: Times
     done_ns: Times
     end_ns: Times
+    place: dict[int, int]
     clock_error_ns: int
     before: list[int]
     after: list[int]
@@ -177,11 +180,14 @@ def run_once(session: Session, program: Program, graph: Graph, timing: Timing, t
                 f"{session.device.name}: {error}", where=program.tape.where, next_step="replay fewer ops"
             ) from error
         raise
+    session.learn(device.spins)
     clocks = ClockMap.through(clock, sample_clock(cl, session.clock))
-    return _collect(session, host, device, clocks, started[0])
+    return _collect(session, host, device, clocks, started[0], timing.place)
 
 
-def _collect(session: Session, host: HostSide, device: DeviceSide, clocks: ClockMap, zero: int) -> Trace:
+def _collect(
+    session: Session, host: HostSide, device: DeviceSide, clocks: ClockMap, zero: int, place: dict[int, int]
+) -> Trace:
     start, done, end = host.start_ns, host.done_ns, host.end_ns
     for unit, stamps in device.stamps.items():
         start[unit] = clocks.host(stamps.start.profile.start)
@@ -209,6 +215,7 @@ def _collect(session: Session, host: HostSide, device: DeviceSide, clocks: Clock
         start,
         done,
         end,
+        place,
         clocks.error_ns,
         before,
         after,

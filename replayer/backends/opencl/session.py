@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,11 @@ class Session:
         """Let spin kernels, running or to come, end at once; or take their time again."""
         word = np.array([0, int(stop)], np.uint64)
         self.device.cl.enqueue_copy(self.clock, self.sink, word, is_blocking=True)
+
+    def learn(self, spins: Iterable[tuple[Any, int]]) -> None:
+        """Correct what a spin takes by spins that have ended: pairs of event and rounds."""
+        took = ((rounds, int(e.profile.end) - int(e.profile.start)) for e, rounds in spins)
+        _SPINS[self.device] = self.spinning = _SPINS[self.device].learned(took)
 
     def fetch(self, buffer: Any, like: Any) -> Any:
         """Return a buffer's content; only for after a run."""

@@ -36,6 +36,7 @@ class Timing:
         self._start: defaultdict[int, int] = defaultdict(int)
         self._end: defaultdict[int, int] = defaultdict(int)
         self._before: dict[int, int] = {}
+        self.place: dict[int, int] = {}
         self.pinned = pin is not None
         self.longest_ns = 0
         rows, unit = len(program.op_ids), graph.contract.unit
@@ -68,6 +69,7 @@ class Timing:
                 next_step="take it from `Program.interleaving` of the program that is loaded",
             )
         self._before = dict(zip(kept[1:], kept, strict=False))
+        self.place = {node: at for at, node in enumerate(kept)}
 
     def pinned_after(self, node: int) -> tuple[int, ...]:
         """Return the node that a pinned run wants before this one."""
