@@ -22,7 +22,6 @@ SURE = ("race", "possible", "lifetime", "deadlock")
 NOT_SHOWN = {
     "double-free": "a second free touches no memory that anything reads",
     "graph-siblings": "the launch that both kernels are part of writes the bytes itself when it ends",
-    "suballocation-use-after-free": "the pool that the range is part of is still there",
 }
 """Models that no value can show, and why."""
 

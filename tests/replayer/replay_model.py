@@ -1,7 +1,7 @@
-"""A second virtual replay, for tapes of up to about twelve ops: recursion for the times, a value for every byte.
+"""A second virtual replay, for tapes of up to about twelve ops: times by recursion, a value for every byte.
 
-It shares no code with the package but the table reader; edges and reference order are those of the brute-force
-checker. Slow and plain on purpose.
+It shares no code with the package but the table reader; edges and reference order are those of the
+brute-force checker. Slow and plain on purpose.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Model(BruteForce):
         return g == outer or outer in self.ancestors(g)
 
     def items_before(self, i: int) -> list[int]:
-        """Return what the thread of a row did before it, without what follows something the row is part of."""
+        """Return what a row's thread did before it, but for what follows something that it is part of."""
         thread, g = self.issuing(i), self.group[i]
         items = [
             j for j in range(i) if thread is not None and thread in (self.issuing(j), self.ops[j]["queue"])
@@ -135,7 +135,7 @@ class Model(BruteForce):
                 open_ = self.within_or_same(self.group[i], self.group[j]) and self.inside[self.group[j]]
                 at += 0 if open_ else p["duration_ns"] or 0
             recorded = max(recorded, at)
-        return max(0, o["issue_ns"] - recorded)
+        return max(0, int(o["issue_ns"]) - recorded)
 
     def issue(self, i: int) -> int | None:
         key = ("issue", i)
@@ -180,7 +180,8 @@ class Model(BruteForce):
         if start is None or g not in self.ended:
             return None
         if self.inside[g]:
-            return max([start, *(self.end(c) for c in self.inside[g])])  # type: ignore[list-item]
+            ends = [self.end(c) for c in self.inside[g]]
+            return max(start, *(t for t in ends if t is not None))
         return start + max(self.takes(i) for i in self.members[g])
 
     def end(self, g: int) -> int | None:
@@ -440,16 +441,21 @@ class Memory:
             for k, (root, spread, a) in enumerate(self.spread[i]):
                 when = []
                 for b in range(len(m.buffers)):
-                    if not m.within(a["buffer"], b) or not whole(b):
+                    if not m.within(a["buffer"], b):
                         continue
                     alloc, free = first("alloc", "target", b), first("free", "target", b)
-                    if free is not None and not m.kin(free, i):
+                    # releasing a part in flight is bookkeeping
+                    if free is not None and (whole(b) or i > free) and not m.kin(free, i):
                         ended = self.at.get(~m.group[free], len(self.events))
                         if ended < self.at.get(~g, len(self.events)):
                             when.append(max(ended, self.at[g]))
-                    if alloc is not None and alloc > i and not m.kin(alloc, i):
-                        if self.at.get(~m.group[alloc], len(self.events)) > self.at[g]:
-                            when.append(self.at[g])
+                    if (
+                        alloc is not None
+                        and alloc > i
+                        and not m.kin(alloc, i)
+                        and self.at.get(~m.group[alloc], len(self.events)) > self.at[g]
+                    ):
+                        when.append(self.at[g])
                 if when:
                     wrong = self.wrong(i, a, "freed", root, spread, min(when))
                     facts.append((min(when), 1, self.order_at(min(when), g, self.mark(i, k)), wrong, None))

@@ -106,7 +106,7 @@ void lives(const CoreTape& tape, const Order& order, Spec& spec) {
     for (const Touch& t : touches) {
       for (const std::int32_t id : lives.of_buffer(t.buffer)) {
         const Lives::Generation& g = lives.generations()[id];
-        if (g.free >= 0 && !kin(c.unit(g.free), unit)) frees.add(c.unit(g.free));
+        if (g.ends_for(row) && !kin(c.unit(g.free), unit)) frees.add(c.unit(g.free));
         if (g.alloc > row && !kin(c.unit(g.alloc), unit)) allocs.add(c.unit(g.alloc));
       }
       frees.next(), allocs.next();

@@ -37,14 +37,14 @@ void Lives::memory(const Contract& contract, const Buffers& buffers, const std::
   for (Row row = 0; row < contract.rows(); ++row) {
     const Kind kind = static_cast<Kind>(ops.kind.data[row]);
     if ((kind != Kind::alloc && kind != Kind::free) || !ops.target.has(row)) continue;
-    const auto [it, added] = found.emplace(ops.target.data[row], Generation{-1, -1});
+    const auto [it, added] = found.emplace(ops.target.data[row], Generation{-1, -1, false});
     if (added) order.push_back(ops.target.data[row]);
     Row& at = kind == Kind::alloc ? it->second.alloc : it->second.free;
     if (at < 0) at = row;
   }
   for (const std::int32_t buffer : order) {
-    if (!buffers.is_whole(buffer)) continue;
     Generation g = found.find(buffer)->second;
+    g.whole = buffers.is_whole(buffer);
     if (g.alloc >= 0 && !runs[contract.unit(g.alloc)]) g.alloc = -1;
     if (g.free >= 0 && !runs[contract.unit(g.free)]) g.free = -1;
     if (g.alloc < 0 && g.free < 0) continue;
@@ -107,20 +107,23 @@ void Lives::users(const Contract& contract, const Buffers& buffers, const Cells&
   survivors(buffers, cells, touched);
 }
 
-// Memory is gone where all of its generations that the tape knows of are freed.
+// Memory is gone where all of its whole generations that the tape knows of are freed.
 void Lives::survivors(const Buffers& buffers, const Cells& cells, const std::vector<std::uint8_t>& touched) {
   std::vector<std::uint8_t> gone(std::size_t(buffers.rows()), 0), lives(std::size_t(buffers.rows()), 0);
-  for (std::int32_t b = 0; b < buffers.rows(); ++b) {
+  const auto whole = [&](std::int32_t b) -> const Generation* {
     const auto it = generation_of_.find(b);
-    const bool freed = it != generation_of_.end() && generations_[it->second].free >= 0;
-    if (freed) {
+    return it == generation_of_.end() || !generations_[it->second].whole ? nullptr : &generations_[it->second];
+  };
+  for (std::int32_t b = 0; b < buffers.rows(); ++b) {
+    const Generation* const own = whole(b);
+    if (own != nullptr && own->free >= 0) {
       gone[buffers.root(b)] = 1;
-    } else if (it != generation_of_.end() || touched[b]) {
+    } else if (own != nullptr || touched[b]) {
       // A part that is touched lives as long as what it is part of.
       bool below = false;
       for (std::int32_t p = b; p != kNull; p = buffers.parent(p)) {
-        const auto of = generation_of_.find(p);
-        below = below || (of != generation_of_.end() && generations_[of->second].free >= 0);
+        const Generation* const of = whole(p);
+        below = below || (of != nullptr && of->free >= 0);
       }
       if (!below) lives[buffers.root(b)] = 1;
     }

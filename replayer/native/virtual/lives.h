@@ -14,9 +14,12 @@ namespace tapedelay {
 
 class Lives {
  public:
-  // A buffer row that covers all of its parent, where an op of the run begins or ends it. Rows; -1: none.
+  // A buffer row that an op of the run begins or ends. Rows; -1: none.
   struct Generation {
     Row alloc, free;
+    bool whole;  // covers all of its root
+    // Releasing a part in flight is bookkeeping: its end concerns only ops of later rows.
+    bool ends_for(Row row) const { return free >= 0 && (whole || row > free); }
   };
   enum : std::uint8_t { kUsesMemory = 1, kUsesSyncs = 2, kEnds = 4 };
 

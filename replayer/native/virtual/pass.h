@@ -321,7 +321,7 @@ bool Pass<Watch>::gone(const Use& use, bool starting) const {
   const Contract& c = scene_.contract;
   for (const std::int32_t id : scene_.lives.of_buffer(use.touch->buffer)) {
     const Lives::Generation& g = scene_.lives.generations()[id];
-    if (ended_[id] && !scene_.kin(c.unit(g.free), use.unit)) return true;
+    if (ended_[id] && g.ends_for(use.row) && !scene_.kin(c.unit(g.free), use.unit)) return true;
     if (starting && g.alloc > use.row && !begun_[id] && !scene_.kin(c.unit(g.alloc), use.unit)) return true;
   }
   return false;
