@@ -1,4 +1,4 @@
-"""What `check` says and what the virtual backend shows are the same thing, both ways, on random tiny tapes."""
+"""What `check` says and what the virtual backend shows are one thing, both ways, on random tiny tapes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def turned(run: Any, program: Program, report: Report) -> Iterator[tuple[Finding
         if reader < 0 or plain.end_ns[rows].min() < 0:  # what never ends never writes
             continue
         got = run.run(flip(program, plain, finding))
-        # What is part of the first op may hold the thread that issues the second: then the two cannot change places.
+        # Parts of the first op may hold the thread that issues the second: then they cannot change places.
         if got.end_ns[rows[-1]] <= got.start_ns[rows[0]]:
             yield finding, reader, got
 

@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -28,7 +27,10 @@ SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 def timed(tape: Tape, r: random.Random) -> Tape:
     """Give the ops of a tape random times, some of them none."""
     ops = tape.table("ops")
-    now, columns = 0, {"issue_ns": [], "start_after_issue_ns": [], "duration_ns": []}  # type: dict[str, list[Any]]
+    now = 0
+    columns: dict[str, list[int | None]] = {
+        n: [] for n in ("issue_ns", "start_after_issue_ns", "duration_ns")
+    }
     for _ in range(ops.num_rows):
         now += r.choice((0, 0, 1, 3, 10))
         columns["issue_ns"].append(now if r.random() < 0.8 else None)
@@ -77,9 +79,13 @@ def agree(got: Outcome, run: Run) -> None:
         assert got.chain == ()
 
 
-def compare(seed: int, seen: Counter[str]) -> None:
+def seeded_tape(seed: int) -> tuple[Tape, random.Random]:
     r = random.Random(seed)
-    tape = timed(random_tape(r.randbytes(BYTES)), r)
+    return timed(random_tape(r.randbytes(BYTES)), r), r
+
+
+def compare(seed: int, seen: Counter[str]) -> None:
+    tape, r = seeded_tape(seed)
     model = Model(tape)
     if model.refused():
         with pytest.raises(InvalidTape, match="part of itself"):
