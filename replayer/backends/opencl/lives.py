@@ -146,7 +146,7 @@ class Lives:
             begun = unit[life.begin]
             if trace.end_ns[begun] < 0 or self._is_before(of, ~begun, trace):
                 return int(trace.start_ns[of])
-        if life.end >= 0 and unit[life.end] != of:
+        if life.ends_for(row) and unit[life.end] != of:
             over = unit[life.end]
             if self._is_before(~over, ~of, trace):
                 return int(max(trace.end_ns[over], trace.start_ns[of]))
