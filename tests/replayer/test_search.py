@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests/corpus").glob("*/*.litmus"))
 AIM = "first copy of model.input_embed on TAPE0 +3ms before_start"
 
-UNSHOWN = {"double-free", "graph-siblings", "suballocation-use-after-free"}
+UNSHOWN = {"double-free", "graph-siblings"}
 """No read tells: nothing else touches the bytes; or the launch writes over what its kernels have written."""
 
 
