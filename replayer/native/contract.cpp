@@ -598,34 +598,7 @@ class Resolver {
 
 Contract::Contract(const Columns& columns) : columns_(columns) { Resolver(*this).run(); }
 
-Span<Row> Contract::rows_of(Row unit) const {
-  if (!members_.empty()) {
-    const auto found = members_.find(unit);
-    if (found != members_.end()) return found->second;
-  }
-  self_ = unit;
-  return {&self_, 1};
-}
-
-Span<Row> Contract::parents(Row unit) const {
-  if (!has_parents(unit)) return {};
-  const Row& parent = parent_[unit];
-  return parent >= 0 ? Span<Row>{&parent, 1} : Span<Row>(several_[~parent]);
-}
-
-Span<Row> Contract::children(Row unit) const {
-  if (!has_children(unit)) return {};
-  return {child_.data() + child_first_[unit], child_first_[unit + 1] - child_first_[unit]};
-}
-
-Span<Row> Contract::any_of(Row unit) const {
-  if (any_of_.empty()) return {};
-  const auto found = any_of_.find(unit);
-  return found == any_of_.end() ? Span<Row>{} : Span<Row>(found->second);
-}
-
-bool Contract::is_ancestor(Row ancestor, Row unit) const {
-  if (parent_.empty()) return false;
+bool Contract::is_above(Row ancestor, Row unit) const {
   while (true) {
     const Row parent = parent_[unit];
     if (parent == kNone) return false;

@@ -58,6 +58,7 @@ class Contract {
  private:
   friend class Resolver;
   static constexpr Row kNone = std::numeric_limits<Row>::min();
+  bool is_above(Row ancestor, Row unit) const;
 
   Columns columns_;
   Row rows_ = 0;
@@ -73,6 +74,36 @@ class Contract {
   std::vector<Row> unresolved_, never_;
   mutable Row self_ = 0;
 };
+
+inline Span<Row> Contract::rows_of(Row unit) const {
+  if (!members_.empty()) {
+    const auto found = members_.find(unit);
+    if (found != members_.end()) return found->second;
+  }
+  self_ = unit;
+  return {&self_, 1};
+}
+
+inline Span<Row> Contract::parents(Row unit) const {
+  if (!has_parents(unit)) return {};
+  const Row& parent = parent_[unit];
+  return parent >= 0 ? Span<Row>{&parent, 1} : Span<Row>(several_[~parent]);
+}
+
+inline Span<Row> Contract::children(Row unit) const {
+  if (!has_children(unit)) return {};
+  return {child_.data() + child_first_[unit], child_first_[unit + 1] - child_first_[unit]};
+}
+
+inline Span<Row> Contract::any_of(Row unit) const {
+  if (any_of_.empty()) return {};
+  const auto found = any_of_.find(unit);
+  return found == any_of_.end() ? Span<Row>{} : Span<Row>(found->second);
+}
+
+inline bool Contract::is_ancestor(Row ancestor, Row unit) const {
+  return has_parents(unit) && is_above(ancestor, unit);
+}
 
 // The reference order: the topological order that always takes the lowest ready unit.
 struct Order {
