@@ -63,7 +63,7 @@ class Judge:
             if unit in graph.home:
                 start[row], end[row] = trace.start_ns[unit], trace.end_ns[unit]
         wrong = self._whole([*self._wrong_reads(trace), *self.lives.facts(trace)])
-        wrong.sort(key=lambda w: w.at_ns)
+        wrong = _once(sorted(wrong, key=lambda w: w.at_ns))
         wrong += self._at_end(trace)
         stuck = graph.order.stuck
         accesses = [a for a in self.memory.all if a.judged and trace.start_ns[self._unit[a.row]] >= 0]
@@ -166,6 +166,17 @@ class Judge:
 
 def _part(trace: Trace, begin: int, end: int, in_host: bool) -> Bytes:
     return (trace.host if in_host else trace.arena)[begin:end]
+
+
+def _once(wrong: list[WrongRead]) -> list[WrongRead]:
+    """Count each access once, as what it was first."""
+    seen: set[tuple[int, int]] = set()
+    found = []
+    for w in wrong:
+        if w.access < 0 or (w.row, w.access) not in seen:
+            found.append(w)
+        seen.add((w.row, w.access))
+    return found
 
 
 def _told(wrong: WrongRead) -> WrongRead:
