@@ -19,7 +19,7 @@ __all__ = ["run_all", "run_case", "step_ns"]
 PINNED_RUNS = 10
 TRIES = 5
 """A delay in real time may lose against the rest of the machine: where that can explain what is missing, more
-tries follow, each with longer delays. A run that has to be clean is clean every time, and times keep to edges."""
+tries follow, each with longer delays. What has to be clean is clean every time, and edges hold."""
 
 
 def step_ns(capabilities: Capabilities) -> int:
