@@ -197,7 +197,9 @@ nb::tuple accesses(const CoreTape& tape) {
           if (a.spans.empty()) add(a, {a.begin, a.end});
           for (const Bytes b : a.spans) add(a, b);
         }
-        if (root.size() > kMaxExpanded) throw TooMuch("accesses of more than 50,000,000 ranges", "a window of the tape");
+        if (root.size() > kMaxExpanded) {
+          throw TooMuch("accesses of more than 50,000,000 ranges", "a window of the tape");
+        }
         first.push_back(std::int64_t(root.size()));
       }
     });

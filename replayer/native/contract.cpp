@@ -1,11 +1,10 @@
-// From rows to edges, in one pass: the rules of formats/edges (resolver, declared, kinship, semaphores).
+// From rows to edges, in one pass: reading, and the edges that follow row order.
 #include "contract.h"
 
 #include <algorithm>
-#include <map>
 
-#include "grouped.h"
 #include "pages.h"
+#include "resolver.h"
 
 namespace tapedelay {
 
@@ -13,7 +12,6 @@ namespace {
 
 // Limits: formats/limits.py.
 constexpr std::int64_t kMaxQueues = 4096;
-constexpr std::size_t kMaxAbove = 256;
 // Edges per op, beyond what any tape may have: unordered queues that many ops wait for would have edges without end.
 constexpr std::uint64_t kMaxEdgesPerRow = 64, kMaxEdges = 1 << 24;
 
@@ -34,567 +32,323 @@ void below(const Column<T>& values, std::int64_t rows, std::int64_t limit, const
 
 }  // namespace
 
-// Walks the rows once and adds edges.
-class Resolver {
- public:
-  explicit Resolver(Contract& contract) : c_(contract), ops_(contract.columns_.ops), queues_(contract.columns_.queues) {}
+void Resolver::run() {
+  read();
+  kinship();
+  climb();
+  walk();
+  semaphores();
+  listed_edges();
+  merge();
+  std::sort(c_.unresolved_.begin(), c_.unresolved_.end());
+  c_.unresolved_.erase(std::unique(c_.unresolved_.begin(), c_.unresolved_.end()), c_.unresolved_.end());
+}
 
-  void run() {
-    read();
-    kinship();
-    climb();
-    walk();
-    semaphores();
-    listed_edges();
-    merge();
-    std::sort(c_.unresolved_.begin(), c_.unresolved_.end());
-    c_.unresolved_.erase(std::unique(c_.unresolved_.begin(), c_.unresolved_.end()), c_.unresolved_.end());
-  }
+// --- reading ---
 
- private:
-  // An edge whose target has been passed, or is still to come.
-  struct Late {
-    Row target, source;
-    Rule rule;
-    bool after;  // after the edges of the walk
-  };
-
-  // --- reading ---
-
-  void read() {
-    const Columns& t = c_.columns_;
-    if (ops_.rows >= std::numeric_limits<Row>::max()) throw BadTape(str(ops_.rows) + " ops", "fewer than 2^31");
-    c_.rows_ = Row(ops_.rows);
-    below(t.buffers.device, t.buffers.rows, t.devices.rows, "device", false);
-    if (queues_.rows > kMaxQueues) throw BadTape(str(queues_.rows) + " queues", "at most " + str(kMaxQueues));
-    below(queues_.device, queues_.rows, t.devices.rows, "device", false);
-    if (ops_.rows != 0) {
-      std::int64_t last = ops_.op.get(0);
-      bool grow = last >= 0;
-      for (Row r = 1; r < c_.rows_ && grow; r++) {
-        const std::int64_t op = ops_.op.get(r);
-        grow = op > last;
-        last = op;
-      }
-      if (!grow) throw BadTape("op ids do not grow", "strictly increasing ids from row to row");
+void Resolver::read() {
+  const Columns& t = c_.columns_;
+  if (ops_.rows >= std::numeric_limits<Row>::max()) throw BadTape(str(ops_.rows) + " ops", "fewer than 2^31");
+  c_.rows_ = Row(ops_.rows);
+  below(t.buffers.device, t.buffers.rows, t.devices.rows, "device", false);
+  if (queues_.rows > kMaxQueues) throw BadTape(str(queues_.rows) + " queues", "at most " + str(kMaxQueues));
+  below(queues_.device, queues_.rows, t.devices.rows, "device", false);
+  if (ops_.rows != 0) {
+    std::int64_t last = ops_.op.get(0);
+    bool grow = last >= 0;
+    for (Row r = 1; r < c_.rows_ && grow; r++) {
+      const std::int64_t op = ops_.op.get(r);
+      grow = op > last;
+      last = op;
     }
-    below(ops_.queue, ops_.rows, queues_.rows, "queue", false);
-    below(ops_.issuer, ops_.rows, queues_.rows, "issuer");
-    below(ops_.sync, ops_.rows, t.syncs, "sync");
-    dense_ = ops_.rows == 0 || ops_.op.get(ops_.rows - 1) - ops_.op.get(0) == ops_.rows - 1;
-    refer(ops_.parent, ops_.rows, "parent");
-    refer(ops_.sync_of, ops_.rows, "sync_of");
-    for (Row r = 0; r < c_.rows_; r++) {
-      const std::int32_t target = ops_.target.get(r);
-      if (target == kNull) continue;
-      std::int64_t limit = 0;
-      const char* what = "";
-      if (kind(r) == Kind::alloc || kind(r) == Kind::free) {
-        limit = t.buffers.rows, what = "buffer";
-      } else if (kind(r) == Kind::sync) {
-        const std::int8_t target_kind = ops_.target_kind.get(r);
-        if (target_kind == std::int8_t(Target::all)) continue;
-        const bool queue = target_kind == std::int8_t(Target::queue);
-        limit = queue ? queues_.rows : t.devices.rows, what = queue ? "queue" : "device";
-      } else {
-        continue;
-      }
-      if (target < 0 || target >= limit) {
-        throw BadTape("row " + str(r) + ": target " + str(target), std::string("a ") + what + " id below " + str(limit));
-      }
-    }
+    if (!grow) throw BadTape("op ids do not grow", "strictly increasing ids from row to row");
   }
-
-  // Row of an op id, or -1.
-  Row row_of(std::int64_t op) const {
-    if (ops_.rows == 0) return kNull;
-    const std::int64_t first = ops_.op.data[0];
-    if (dense_) return op >= first && op - first < ops_.rows ? Row(op - first) : kNull;
-    const std::int64_t* end = ops_.op.data + ops_.rows;
-    const std::int64_t* found = std::lower_bound(ops_.op.data, end, op);
-    return found != end && *found == op ? Row(found - ops_.op.data) : kNull;
-  }
-
-  void refer(const Column<std::int64_t>& values, std::int64_t rows, const char* what) const {
-    for (std::int64_t r = 0; r < rows && values.data != nullptr; r++) {
-      const std::int64_t op = values.get(r);
-      if (op != kNull && row_of(op) == kNull) {
-        throw BadTape("row " + str(r) + ": " + what + " " + str(op), "the id of an op of this tape");
-      }
-    }
-  }
-
-  Row parent_row(Row row) const {
-    const std::int64_t op = ops_.parent.get(row);
-    return op == kNull ? kNull : row_of(op);
-  }
-
-  Kind kind(Row row) const { return Kind(ops_.kind.get(row)); }
-
-  // --- units ---
-
-  void kinship() {
-    std::unordered_map<std::int32_t, std::vector<Row>> joint;
-    for (Row r = 0; r < c_.rows_; r++) {
-      if (kind(r) == Kind::coll && ops_.sync.has(r)) joint[ops_.sync.get(r)].push_back(r);
-    }
-    for (auto& [sync, rows] : joint) {
-      if (rows.size() < 2) continue;
-      if (c_.unit_.empty()) {
-        c_.unit_.resize(std::size_t(c_.rows_));
-        for (Row r = 0; r < c_.rows_; r++) c_.unit_[r] = r;
-      }
-      for (const Row r : rows) c_.unit_[r] = rows.back();
-      const Row unit = rows.back();
-      c_.members_.emplace(unit, std::move(rows));
-    }
-    if (ops_.parent.data == nullptr) return;
-    for (Row r = 0; r < c_.rows_; r++) {
-      const Row parent = parent_row(r);
-      if (parent == kNull) continue;
-      const Row child = c_.unit(r), of = c_.unit(parent);
-      if (of == child) continue;
-      if (c_.parent_.empty()) c_.parent_.assign(std::size_t(c_.rows_), Contract::kNone);
-      Row& known = c_.parent_[child];
-      if (known == Contract::kNone) {
-        known = of;
-      } else if (known >= 0) {
-        if (known == of) continue;
-        c_.several_.push_back({known, of});
-        known = ~Row(c_.several_.size() - 1);
-      } else {
-        std::vector<Row>& all = c_.several_[~known];
-        if (std::find(all.begin(), all.end(), of) != all.end()) continue;
-        all.push_back(of);
-      }
-      relations_.emplace_back(of, child);
-    }
-    if (relations_.empty()) return;
-    c_.child_first_.assign(std::size_t(c_.rows_) + 1, 0);
-    for (const auto& r : relations_) c_.child_first_[r.first + 1]++;
-    for (Row r = 0; r < c_.rows_; r++) c_.child_first_[r + 1] += c_.child_first_[r];
-    c_.child_.resize(relations_.size());
-    std::vector<std::uint32_t> next(c_.child_first_.begin(), c_.child_first_.end() - 1);
-    for (const auto& r : relations_) c_.child_[next[r.first]++] = r.second;
-  }
-
-  // Counts what is above each unit, parents before children, and refuses rings.
-  void climb() {
-    if (!c_.has_family()) return;
-    std::vector<std::uint16_t> count(std::size_t(c_.rows_), 0);  // 0: not known yet
-    std::vector<std::uint8_t> on_path(std::size_t(c_.rows_), 0);
-    std::map<std::vector<Row>, std::size_t> shared;
-    c_.above_.resize(c_.several_.size());
-    std::vector<Row> path, missing;
-    for (const auto& relation : relations_) {
-      path.assign(1, relation.second);
-      while (!path.empty()) {
-        const Row unit = path.back();
-        if (count[unit] != 0) {
-          path.pop_back();
-          continue;
-        }
-        missing.clear();
-        for (const Row p : c_.parents(unit)) {
-          if (c_.has_parents(p) && count[p] == 0) missing.push_back(p);
-        }
-        for (const Row p : missing) {
-          if (on_path[p]) fault(unit, "is part of itself");
-        }
-        if (!missing.empty()) {
-          on_path[unit] = 1;
-          path.insert(path.end(), missing.begin(), missing.end());
-          continue;
-        }
-        const Row parent = c_.parent_[unit];
-        std::size_t above = 0;
-        if (parent >= 0) {
-          above = 1 + std::size_t(count[parent]);
-        } else {
-          const std::vector<Row>& parents = c_.several_[~parent];
-          const auto [known, added] = shared.emplace(parents, std::size_t(~parent));
-          if (added) gather(parents, c_.above_[~parent]);
-          else c_.above_[~parent] = c_.above_[known->second];
-          above = c_.above_[~parent].size();
-        }
-        if (above > kMaxAbove) fault(unit, "is part of more than " + str(std::int64_t(kMaxAbove)) + " others");
-        count[unit] = std::uint16_t(above);
-        on_path[unit] = 0;
-        path.pop_back();
-      }
-    }
-    std::vector<std::pair<Row, Row>>().swap(relations_);
-  }
-
-  // All that is above units with these parents, each once.
-  void gather(const std::vector<Row>& parents, std::vector<Row>& above) const {
-    for (Row p : parents) {
-      while (true) {
-        above.push_back(p);
-        const Row next = c_.parent_[p];
-        if (next == Contract::kNone) break;
-        if (next < 0) {
-          above.insert(above.end(), c_.above_[~next].begin(), c_.above_[~next].end());
-          break;
-        }
-        p = next;
-      }
-    }
-    std::sort(above.begin(), above.end());
-    above.erase(std::unique(above.begin(), above.end()), above.end());
-  }
-
-  [[noreturn]] void fault(Row unit, const std::string& what) const {
-    throw BadTape("op " + str(ops_.op.get(unit)) + " " + what,
-                  "an op that is no part of itself, and of at most " + str(std::int64_t(kMaxAbove)) + " others");
-  }
-
-  // --- edges ---
-
-  // Adds an edge; false where the source is part of what the target is part of (it has only started).
-  bool edge(Row source, Row target, Rule rule) {
-    if (source == target) return true;
-    if (c_.is_ancestor(source, target)) return false;
-    if (target == at_) {
-      c_.source_.push_back(source);
-      c_.rule_.push_back(rule);
+  below(ops_.queue, ops_.rows, queues_.rows, "queue", false);
+  below(ops_.issuer, ops_.rows, queues_.rows, "issuer");
+  below(ops_.sync, ops_.rows, t.syncs, "sync");
+  dense_ = ops_.rows == 0 || ops_.op.get(ops_.rows - 1) - ops_.op.get(0) == ops_.rows - 1;
+  refer(ops_.parent, ops_.rows, "parent");
+  refer(ops_.sync_of, ops_.rows, "sync_of");
+  for (Row r = 0; r < c_.rows_; r++) {
+    const std::int32_t target = ops_.target.get(r);
+    if (target == kNull) continue;
+    std::int64_t limit = 0;
+    const char* what = "";
+    if (kind(r) == Kind::alloc || kind(r) == Kind::free) {
+      limit = t.buffers.rows, what = "buffer";
+    } else if (kind(r) == Kind::sync) {
+      const std::int8_t target_kind = ops_.target_kind.get(r);
+      if (target_kind == std::int8_t(Target::all)) continue;
+      const bool queue = target_kind == std::int8_t(Target::queue);
+      limit = queue ? queues_.rows : t.devices.rows, what = queue ? "queue" : "device";
     } else {
-      late_.push_back({target, source, rule, at_ == kNull});
+      continue;
     }
-    if (c_.source_.size() + late_.size() > kMaxEdges + kMaxEdgesPerRow * std::uint64_t(c_.rows_)) {
-      throw BadTape("more than " + str(std::int64_t(kMaxEdgesPerRow)) + " edges per op",
-                    "fewer ops that wait for all of a queue that is not in order");
+    if (target < 0 || target >= limit) {
+      throw BadTape("row " + str(r) + ": target " + str(target), std::string("a ") + what + " id below " + str(limit));
     }
-    return true;
   }
+}
 
-  // Orders `unit` after a tail and keeps in it what the unit does not cover: its own ancestors.
-  void after(std::vector<Row>& tail, Row unit, Rule rule) {
-    std::size_t kept = 0;
-    for (const Row s : tail) {
-      if (!edge(s, unit, rule)) tail[kept++] = s;
+// Row of an op id, or -1.
+Row Resolver::row_of(std::int64_t op) const {
+  if (ops_.rows == 0) return kNull;
+  const std::int64_t first = ops_.op.data[0];
+  if (dense_) return op >= first && op - first < ops_.rows ? Row(op - first) : kNull;
+  const std::int64_t* end = ops_.op.data + ops_.rows;
+  const std::int64_t* found = std::lower_bound(ops_.op.data, end, op);
+  return found != end && *found == op ? Row(found - ops_.op.data) : kNull;
+}
+
+void Resolver::refer(const Column<std::int64_t>& values, std::int64_t rows, const char* what) const {
+  for (std::int64_t r = 0; r < rows && values.data != nullptr; r++) {
+    const std::int64_t op = values.get(r);
+    if (op != kNull && row_of(op) == kNull) {
+      throw BadTape("row " + str(r) + ": " + what + " " + str(op), "the id of an op of this tape");
     }
-    tail.resize(kept);
   }
-  void after_all(const std::vector<Row>& tail, Row unit, Rule rule) {
-    for (const Row s : tail) edge(s, unit, rule);
-  }
+}
 
-  void after_queue(Row unit, std::int32_t queue, std::int32_t waiter, Rule rule) {
-    // What an earlier op of the same in-order queue has waited for is covered by program order.
-    std::uint32_t known = 0;
-    if (c_.in_order(waiter) && !c_.has_parents(unit)) {
-      std::uint32_t& waited = waited_[(std::uint64_t(waiter) << 32) | std::uint32_t(queue)];
-      known = waited;
-      waited = seen_[queue];
+Row Resolver::parent_row(Row row) const {
+  const std::int64_t op = ops_.parent.get(row);
+  return op == kNull ? kNull : row_of(op);
+}
+
+
+// --- edges ---
+
+// Adds an edge; false where the source is part of what the target is part of (it has only started).
+bool Resolver::edge(Row source, Row target, Rule rule) {
+  if (source == target) return true;
+  if (c_.is_ancestor(source, target)) return false;
+  if (target == at_) {
+    c_.source_.push_back(source);
+    c_.rule_.push_back(rule);
+  } else {
+    late_.push_back({target, source, rule, at_ == kNull});
+  }
+  if (c_.source_.size() + late_.size() > kMaxEdges + kMaxEdgesPerRow * std::uint64_t(c_.rows_)) {
+    throw BadTape("more than " + str(std::int64_t(kMaxEdgesPerRow)) + " edges per op",
+                  "fewer ops that wait for all of a queue that is not in order");
+  }
+  return true;
+}
+
+// Orders `unit` after a tail and keeps in it what the unit does not cover: its own ancestors.
+void Resolver::after(std::vector<Row>& tail, Row unit, Rule rule) {
+  std::size_t kept = 0;
+  for (const Row s : tail) {
+    if (!edge(s, unit, rule)) tail[kept++] = s;
+  }
+  tail.resize(kept);
+}
+void Resolver::after_all(const std::vector<Row>& tail, Row unit, Rule rule) {
+  for (const Row s : tail) edge(s, unit, rule);
+}
+
+void Resolver::after_queue(Row unit, std::int32_t queue, std::int32_t waiter, Rule rule) {
+  // What an earlier op of the same in-order queue has waited for is covered by program order.
+  std::uint32_t known = 0;
+  if (c_.in_order(waiter) && !c_.has_parents(unit)) {
+    std::uint32_t& waited = waited_[(std::uint64_t(waiter) << 32) | std::uint32_t(queue)];
+    known = waited;
+    waited = seen_[queue];
+  }
+  if (known == seen_[queue]) return;
+  const std::vector<Row>& from = c_.in_order(queue) ? tails_[queue] : loose_[queue];
+  for (std::size_t i = c_.in_order(queue) ? 0 : known; i < from.size(); i++) edge(from[i], unit, rule);
+}
+
+void Resolver::walk() {
+  const Columns& t = c_.columns_;
+  const std::size_t count = std::size_t(queues_.rows);
+  tails_.resize(count), loose_.resize(count), seen_.assign(count, 0);
+  std::vector<std::vector<Row>> blocked(count);  // copies that a thread waited for, not covered by its own ops yet
+  std::vector<std::vector<std::int32_t>> of_device(std::size_t(t.devices.rows)), default_of(of_device.size());
+  std::vector<std::int32_t> not_host;
+  std::vector<Row> open;  // of a tail: what the op at hand is part of
+  for (std::int32_t q = 0; q < std::int32_t(count); q++) {
+    of_device[queues_.device.get(q)].push_back(q);
+    if (!c_.host(q)) not_host.push_back(q);
+    if (queues_.blocks.get(q) == 1) default_of[queues_.device.get(q)].push_back(q);
+  }
+  blocking_sets();
+  newest_.assign(std::size_t(t.syncs), kNull);
+  reserve_pages(c_.first_, std::size_t(c_.rows_) + 1);
+  c_.first_.assign(std::size_t(c_.rows_) + 1, 0);
+  // Pages that are not written cost nothing.
+  reserve_pages(c_.source_, 3 * std::size_t(c_.rows_) + 64);
+  reserve_pages(c_.rule_, 3 * std::size_t(c_.rows_) + 64);
+
+  for (Row row = 0; row < c_.rows_; row++) {
+    at_ = row;
+    c_.first_[row] = std::uint32_t(c_.source_.size());
+    const Row unit = c_.unit(row);
+    const std::int32_t queue = ops_.queue.get(row), issuer = ops_.issuer.get(row);
+    const bool ordered = c_.in_order(queue);
+    if (ordered) {
+      open.clear();
+      for (const Row s : tails_[queue]) {
+        if (!edge(s, unit, Rule::program)) open.push_back(s);
+      }
+      if (!blocked[queue].empty()) after(blocked[queue], unit, Rule::blocking_copy);
     }
-    if (known == seen_[queue]) return;
-    const std::vector<Row>& from = c_.in_order(queue) ? tails_[queue] : loose_[queue];
-    for (std::size_t i = c_.in_order(queue) ? 0 : known; i < from.size(); i++) edge(from[i], unit, rule);
-  }
-
-  void walk() {
-    const Columns& t = c_.columns_;
-    const std::size_t count = std::size_t(queues_.rows);
-    tails_.resize(count), loose_.resize(count), seen_.assign(count, 0);
-    std::vector<std::vector<Row>> blocked(count);  // copies that a thread waited for, not covered by its own ops yet
-    std::vector<std::vector<std::int32_t>> of_device(std::size_t(t.devices.rows)), default_of(of_device.size());
-    std::vector<std::int32_t> not_host;
-    std::vector<Row> open;  // of a tail: what the op at hand is part of
-    for (std::int32_t q = 0; q < std::int32_t(count); q++) {
-      of_device[queues_.device.get(q)].push_back(q);
-      if (!c_.host(q)) not_host.push_back(q);
-      if (queues_.blocks.get(q) == 1) default_of[queues_.device.get(q)].push_back(q);
+    const bool issued = issuer != kNull && issuer != queue && c_.host(issuer);
+    if (issued) {
+      after_all(tails_[issuer], unit, Rule::issue);
+      after_all(blocked[issuer], unit, Rule::blocking_copy);
     }
-    blocking_sets();
-    newest_.assign(std::size_t(t.syncs), kNull);
-    reserve_pages(c_.first_, std::size_t(c_.rows_) + 1);
-    c_.first_.assign(std::size_t(c_.rows_) + 1, 0);
-    // Pages that are not written cost nothing.
-    reserve_pages(c_.source_, 3 * std::size_t(c_.rows_) + 64);
-    reserve_pages(c_.rule_, 3 * std::size_t(c_.rows_) + 64);
+    const std::int32_t device = queues_.device.get(queue);
+    if (!default_of[device].empty()) {
+      for (const std::int32_t other : queues_.blocks.get(queue) == 1 ? of_device[device] : default_of[device]) {
+        if (other != queue) after_queue(unit, other, queue, Rule::default_queue);
+      }
+    }
 
-    for (Row row = 0; row < c_.rows_; row++) {
-      at_ = row;
-      c_.first_[row] = std::uint32_t(c_.source_.size());
-      const Row unit = c_.unit(row);
-      const std::int32_t queue = ops_.queue.get(row), issuer = ops_.issuer.get(row);
-      const bool ordered = c_.in_order(queue);
-      if (ordered) {
-        open.clear();
-        for (const Row s : tails_[queue]) {
-          if (!edge(s, unit, Rule::program)) open.push_back(s);
+    bool stays = false;
+    switch (kind(row)) {
+      case Kind::record:
+        if (ops_.sync.has(row)) newest_[ops_.sync.get(row)] = row;
+        break;
+      case Kind::wait: wait(row, true); break;
+      case Kind::wait_any: wait_any(row); break;
+      case Kind::sync: {
+        const std::int32_t target = ops_.target.get(row);
+        const std::int8_t what = ops_.target_kind.get(row);
+        if (what == std::int8_t(Target::queue) && target != kNull) {
+          after_queue(unit, target, queue, Rule::sync);
+        } else if (what == std::int8_t(Target::device) && target != kNull) {
+          for (const std::int32_t q : of_device[target]) after_queue(unit, q, queue, Rule::sync);
+        } else if (what == std::int8_t(Target::all)) {
+          for (const std::int32_t q : not_host) after_queue(unit, q, queue, Rule::sync);
         }
-        if (!blocked[queue].empty()) after(blocked[queue], unit, Rule::blocking_copy);
+        break;
       }
-      const bool issued = issuer != kNull && issuer != queue && c_.host(issuer);
-      if (issued) {
-        after_all(tails_[issuer], unit, Rule::issue);
-        after_all(blocked[issuer], unit, Rule::blocking_copy);
-      }
-      const std::int32_t device = queues_.device.get(queue);
-      if (!default_of[device].empty()) {
-        for (const std::int32_t other : queues_.blocks.get(queue) == 1 ? of_device[device] : default_of[device]) {
-          if (other != queue) after_queue(unit, other, queue, Rule::default_queue);
+      case Kind::free:
+      case Kind::alloc: {
+        const std::int32_t target = ops_.target.get(row);
+        if (target == kNull) break;
+        const bool frees = kind(row) == Kind::free;
+        const std::int32_t on = t.buffers.device.get(target);
+        const auto& waits = frees ? t.devices.free_synchronises : t.devices.alloc_synchronises;
+        if (waits.get(on) != 1) break;
+        for (const std::int32_t q : of_device[on]) {
+          after_queue(unit, q, queue, frees ? Rule::free_synchronises : Rule::alloc_synchronises);
         }
+        stays = true;
+        break;
       }
-
-      bool stays = false;
-      switch (kind(row)) {
-        case Kind::record:
-          if (ops_.sync.has(row)) newest_[ops_.sync.get(row)] = row;
-          break;
-        case Kind::wait: wait(row, true); break;
-        case Kind::wait_any: wait_any(row); break;
-        case Kind::sync: {
-          const std::int32_t target = ops_.target.get(row);
-          const std::int8_t what = ops_.target_kind.get(row);
-          if (what == std::int8_t(Target::queue) && target != kNull) {
-            after_queue(unit, target, queue, Rule::sync);
-          } else if (what == std::int8_t(Target::device) && target != kNull) {
-            for (const std::int32_t q : of_device[target]) after_queue(unit, q, queue, Rule::sync);
-          } else if (what == std::int8_t(Target::all)) {
-            for (const std::int32_t q : not_host) after_queue(unit, q, queue, Rule::sync);
-          }
-          break;
-        }
-        case Kind::free:
-        case Kind::alloc: {
-          const std::int32_t target = ops_.target.get(row);
-          if (target == kNull) break;
-          const bool frees = kind(row) == Kind::free;
-          const std::int32_t on = t.buffers.device.get(target);
-          const auto& waits = frees ? t.devices.free_synchronises : t.devices.alloc_synchronises;
-          if (waits.get(on) != 1) break;
-          for (const std::int32_t q : of_device[on]) {
-            after_queue(unit, q, queue, frees ? Rule::free_synchronises : Rule::alloc_synchronises);
-          }
-          stays = true;
-          break;
-        }
-        case Kind::copy: stays = blocks(device, ops_.access_set.get(row)); break;
-        default: break;
-      }
-
-      if (ordered) {
-        tails_[queue].assign(1, unit);
-        tails_[queue].insert(tails_[queue].end(), open.begin(), open.end());
-      } else {
-        loose_[queue].push_back(unit);
-      }
-      seen_[queue]++;
-      if (stays && issued) {
-        std::vector<Row>& waiting = blocked[issuer];
-        std::size_t kept = 0;
-        for (const Row s : waiting) {
-          if (c_.is_ancestor(s, unit)) waiting[kept++] = s;
-        }
-        waiting.resize(kept);
-        waiting.insert(waiting.begin(), unit);
-      }
+      case Kind::copy: stays = blocks(device, ops_.access_set.get(row)); break;
+      default: break;
     }
-    c_.first_[c_.rows_] = std::uint32_t(c_.source_.size());
-    at_ = kNull;
-  }
 
-  void wait(Row row, bool newest) {
-    if (ops_.sync_of.has(row) && ops_.sync_of.get(row) != kNull) {
-      edge(c_.unit(row_of(ops_.sync_of.get(row))), c_.unit(row), Rule::event);
-      return;
+    if (ordered) {
+      tails_[queue].assign(1, unit);
+      tails_[queue].insert(tails_[queue].end(), open.begin(), open.end());
+    } else {
+      loose_[queue].push_back(unit);
     }
-    const std::int8_t state = ops_.wait_state.get(row);
-    if (state == std::int8_t(WaitState::unresolved)) {
-      c_.unresolved_.push_back(row);
-    } else if (newest && (state == kNull || state == std::int8_t(WaitState::contract)) && ops_.sync.get(row) != kNull) {
-      const Row record = newest_[ops_.sync.get(row)];
-      if (record != kNull) edge(c_.unit(record), c_.unit(row), Rule::event);
+    seen_[queue]++;
+    if (stays && issued) {
+      std::vector<Row>& waiting = blocked[issuer];
+      std::size_t kept = 0;
+      for (const Row s : waiting) {
+        if (c_.is_ancestor(s, unit)) waiting[kept++] = s;
+      }
+      waiting.resize(kept);
+      waiting.insert(waiting.begin(), unit);
     }
   }
+  c_.first_[c_.rows_] = std::uint32_t(c_.source_.size());
+  at_ = kNull;
+}
 
-  void wait_any(Row row) {
-    const std::int8_t state = ops_.wait_state.get(row);
-    if (ops_.sync_of.get(row) != kNull || (state != kNull && state != std::int8_t(WaitState::contract))) {
-      wait(row, false);
-      return;
-    }
-    const std::int32_t list = ops_.list.get(row);
-    if (list == kNull) return;
-    const ListColumns& lists = c_.columns_.lists;
-    if (!grouped_) lists_ = Grouped(lists.list, lists.rows), grouped_ = true;
-    const std::int32_t group = lists_.find(list);
-    if (group < 0) throw BadTape("row " + str(row) + ": list " + str(list), "a list of this tape");
-    std::vector<Row> records;
-    bool all = true;
-    const std::uint32_t begin = lists_.first(group), end = lists_.first(group + 1);
-    for (std::uint32_t i = begin; i < end; i++) {
-      const std::int64_t sync = lists.unit.get(lists_.row(i));
-      if (sync < 0 || sync >= c_.columns_.syncs) {
-        throw BadTape("row " + str(i - begin) + ": list " + str(list) + ": sync " + str(sync),
-                      "a number below " + str(c_.columns_.syncs));
-      }
-    }
-    std::unordered_map<Row, bool> known;
-    for (std::uint32_t i = begin; i < end && all; i++) {
-      const Row record = newest_[lists.unit.get(lists_.row(i))];
-      all = record != kNull;
-      if (all && known.emplace(c_.unit(record), true).second) records.push_back(c_.unit(record));
-    }
-    if (!all) return;
-    if (records.size() == 1) {
-      edge(records[0], c_.unit(row), Rule::event);
-    } else if (!records.empty()) {
-      c_.any_of_[c_.unit(row)] = std::move(records);
+void Resolver::wait(Row row, bool newest) {
+  if (ops_.sync_of.has(row) && ops_.sync_of.get(row) != kNull) {
+    edge(c_.unit(row_of(ops_.sync_of.get(row))), c_.unit(row), Rule::event);
+    return;
+  }
+  const std::int8_t state = ops_.wait_state.get(row);
+  if (state == std::int8_t(WaitState::unresolved)) {
+    c_.unresolved_.push_back(row);
+  } else if (newest && (state == kNull || state == std::int8_t(WaitState::contract)) && ops_.sync.get(row) != kNull) {
+    const Row record = newest_[ops_.sync.get(row)];
+    if (record != kNull) edge(c_.unit(record), c_.unit(row), Rule::event);
+  }
+}
+
+void Resolver::wait_any(Row row) {
+  const std::int8_t state = ops_.wait_state.get(row);
+  if (ops_.sync_of.get(row) != kNull || (state != kNull && state != std::int8_t(WaitState::contract))) {
+    wait(row, false);
+    return;
+  }
+  const std::int32_t list = ops_.list.get(row);
+  if (list == kNull) return;
+  const ListColumns& lists = c_.columns_.lists;
+  if (!grouped_) lists_ = Grouped(lists.list, lists.rows), grouped_ = true;
+  const std::int32_t group = lists_.find(list);
+  if (group < 0) throw BadTape("row " + str(row) + ": list " + str(list), "a list of this tape");
+  std::vector<Row> records;
+  bool all = true;
+  const std::uint32_t begin = lists_.first(group), end = lists_.first(group + 1);
+  for (std::uint32_t i = begin; i < end; i++) {
+    const std::int64_t sync = lists.unit.get(lists_.row(i));
+    if (sync < 0 || sync >= c_.columns_.syncs) {
+      throw BadTape("row " + str(i - begin) + ": list " + str(list) + ": sync " + str(sync),
+                    "a number below " + str(c_.columns_.syncs));
     }
   }
-
-  // --- what the profiles declare ---
-
-  // Finds, per direction, the access sets that are such copies.
-  void blocking_sets() {
-    const Columns& t = c_.columns_;
-    for (std::int64_t d = 0; d < t.devices.rows; d++) any_blocking_ |= t.devices.blocking_copies.get(d) > 0;
-    if (!any_blocking_) return;
-    sets_ = Grouped(t.accesses.set, t.accesses.rows);
-    directions_.assign(std::size_t(sets_.groups()), 0);
-    constexpr int host = 1, pinned = 2, device = 4;
-    for (std::int32_t group = 0; group < sets_.groups(); group++) {
-      int reads = 0, writes = 0;
-      for (std::uint32_t i = sets_.first(group); i < sets_.first(group + 1); i++) {
-        const std::int32_t row = sets_.row(i), buffer = t.accesses.buffer.get(row);
-        if (buffer != kNull && (buffer < 0 || buffer >= t.buffers.rows)) {
-          throw BadTape("access set " + str(sets_.key(group)) + ": buffer " + str(buffer), "a buffer of this tape");
-        }
-        int side = host;
-        if (buffer != kNull) {
-          if (t.buffers.pinned.get(buffer) == 1) side = pinned;
-          else side = t.devices.host.get(t.buffers.device.get(buffer)) == 1 ? host : device;
-        }
-        (t.accesses.mode.get(row) == std::int8_t(Mode::read) ? reads : writes) |= side;
-      }
-      if ((reads & host) && (writes & device)) directions_[group] |= kHostToDevice;
-      if ((reads & device) && (writes & host)) directions_[group] |= kDeviceToHost;
-      if ((reads & device) && (writes & device)) directions_[group] |= kDeviceToDevice;
-    }
+  std::unordered_map<Row, bool> known;
+  for (std::uint32_t i = begin; i < end && all; i++) {
+    const Row record = newest_[lists.unit.get(lists_.row(i))];
+    all = record != kNull;
+    if (all && known.emplace(c_.unit(record), true).second) records.push_back(c_.unit(record));
   }
-
-  bool blocks(std::int32_t device, std::int32_t set) const {
-    if (!any_blocking_ || set == kNull) return false;
-    const std::int8_t declared = c_.columns_.devices.blocking_copies.get(device);
-    const std::int32_t group = declared > 0 ? sets_.find(set) : -1;
-    return group >= 0 && (directions_[group] & declared) != 0;
+  if (!all) return;
+  if (records.size() == 1) {
+    edge(records[0], c_.unit(row), Rule::event);
+  } else if (!records.empty()) {
+    c_.any_of_[c_.unit(row)] = std::move(records);
   }
+}
 
-  // --- edges whatever the row order ---
+// --- what the profiles declare ---
 
-  void semaphores() {
-    struct Timeline {
-      std::vector<std::int64_t> tops;
-      std::vector<Row> rows;
-    };
-    std::unordered_map<std::int32_t, std::vector<Row>> binary;
-    std::unordered_map<std::int32_t, Timeline> timelines;
-    bool waits = false;
-    for (Row r = 0; r < c_.rows_; r++) {
-      waits = waits || kind(r) == Kind::semwait;
-      if (kind(r) != Kind::semsig) continue;
-      if (!ops_.value.has(r)) {
-        binary[ops_.sync.get(r)].push_back(r);
-        continue;
+// Finds, per direction, the access sets that are such copies.
+void Resolver::blocking_sets() {
+  const Columns& t = c_.columns_;
+  for (std::int64_t d = 0; d < t.devices.rows; d++) any_blocking_ |= t.devices.blocking_copies.get(d) > 0;
+  if (!any_blocking_) return;
+  sets_ = Grouped(t.accesses.set, t.accesses.rows);
+  directions_.assign(std::size_t(sets_.groups()), 0);
+  constexpr int host = 1, pinned = 2, device = 4;
+  for (std::int32_t group = 0; group < sets_.groups(); group++) {
+    int reads = 0, writes = 0;
+    for (std::uint32_t i = sets_.first(group); i < sets_.first(group + 1); i++) {
+      const std::int32_t row = sets_.row(i), buffer = t.accesses.buffer.get(row);
+      if (buffer != kNull && (buffer < 0 || buffer >= t.buffers.rows)) {
+        throw BadTape("access set " + str(sets_.key(group)) + ": buffer " + str(buffer), "a buffer of this tape");
       }
-      Timeline& t = timelines[ops_.sync.get(r)];
-      const std::int64_t value = ops_.value.get(r);
-      if (t.tops.empty() || value > t.tops.back()) {  // one that does not raise the maximum is first for nobody
-        t.tops.push_back(value);
-        t.rows.push_back(r);
+      int side = host;
+      if (buffer != kNull) {
+        if (t.buffers.pinned.get(buffer) == 1) side = pinned;
+        else side = t.devices.host.get(t.buffers.device.get(buffer)) == 1 ? host : device;
       }
+      (t.accesses.mode.get(row) == std::int8_t(Mode::read) ? reads : writes) |= side;
     }
-    if (!waits) return;
-    std::unordered_map<std::int32_t, std::size_t> turn;
-    for (Row r = 0; r < c_.rows_; r++) {
-      if (kind(r) != Kind::semwait) continue;
-      const std::int32_t sync = ops_.sync.get(r);
-      Row signal = kNull;
-      if (!ops_.value.has(r)) {
-        const std::size_t k = turn[sync]++;
-        const auto found = binary.find(sync);
-        if (found != binary.end() && k < found->second.size()) signal = found->second[k];
-      } else if (const auto found = timelines.find(sync); found != timelines.end()) {
-        const Timeline& t = found->second;
-        const auto at = std::lower_bound(t.tops.begin(), t.tops.end(), ops_.value.get(r));
-        if (at != t.tops.end()) signal = t.rows[std::size_t(at - t.tops.begin())];
-      }
-      if (ops_.sync_of.get(r) != kNull) {
-        signal = row_of(ops_.sync_of.get(r));
-      } else if (ops_.wait_state.get(r) == std::int8_t(WaitState::unresolved)) {
-        c_.unresolved_.push_back(r);
-        continue;
-      }
-      if (signal == kNull) {
-        c_.never_.push_back(r);
-      } else {
-        edge(c_.unit(signal), c_.unit(r), Rule::semaphore);
-      }
-    }
+    if ((reads & host) && (writes & device)) directions_[group] |= kHostToDevice;
+    if ((reads & device) && (writes & host)) directions_[group] |= kDeviceToHost;
+    if ((reads & device) && (writes & device)) directions_[group] |= kDeviceToDevice;
   }
+}
 
-  void listed_edges() {
-    const EdgeColumns& t = c_.columns_.edges;
-    refer(t.src, t.rows, "src");
-    refer(t.dst, t.rows, "dst");
-    for (std::int64_t i = 0; i < t.rows; i++) {
-      const Row src = row_of(t.src.get(i)), dst = row_of(t.dst.get(i));
-      if (src == kNull || dst == kNull) {
-        throw BadTape("row " + str(i) + ": an edge without an end", "the ids of two ops of this tape");
-      }
-      edge(c_.unit(src), c_.unit(dst), Rule::edge);
-    }
-  }
-
-  // Puts the late edges among those of their targets.
-  void merge() {
-    if (late_.empty()) return;
-    std::stable_sort(late_.begin(), late_.end(), [](const Late& a, const Late& b) { return a.target < b.target; });
-    std::size_t end = c_.source_.size(), to = end + late_.size(), next = late_.size();
-    c_.source_.resize(to), c_.rule_.resize(to);
-    const auto put = [&](Row source, Rule rule) {
-      to--;
-      c_.source_[to] = source, c_.rule_[to] = rule;
-    };
-    for (Row r = c_.rows_ - 1; r >= 0; r--) {
-      const std::size_t begin = c_.first_[r];
-      c_.first_[r + 1] = std::uint32_t(to);
-      while (next > 0 && late_[next - 1].target == r && late_[next - 1].after) {
-        next--;
-        put(late_[next].source, late_[next].rule);
-      }
-      while (end > begin) {
-        end--;
-        put(c_.source_[end], c_.rule_[end]);
-      }
-      while (next > 0 && late_[next - 1].target == r) {
-        next--;
-        put(late_[next].source, late_[next].rule);
-      }
-    }
-    c_.first_[0] = std::uint32_t(to);
-    std::vector<Late>().swap(late_);
-  }
-
-  Contract& c_;
-  const OpColumns& ops_;
-  const QueueColumns& queues_;
-  bool dense_ = false, any_blocking_ = false, grouped_ = false;
-  Row at_ = kNull;
-  std::vector<std::pair<Row, Row>> relations_;  // parent, child, in the order in which rows say so
-  std::vector<Late> late_;
-  // The last op of an in-order queue, behind it those of its ancestors that have not ended; all ops of any other.
-  std::vector<std::vector<Row>> tails_, loose_;
-  std::vector<std::uint32_t> seen_;
-  std::unordered_map<std::uint64_t, std::uint32_t> waited_;
-  std::vector<Row> newest_;
-  Grouped lists_, sets_;
-  std::vector<std::int8_t> directions_;
-};
+bool Resolver::blocks(std::int32_t device, std::int32_t set) const {
+  if (!any_blocking_ || set == kNull) return false;
+  const std::int8_t declared = c_.columns_.devices.blocking_copies.get(device);
+  const std::int32_t group = declared > 0 ? sets_.find(set) : -1;
+  return group >= 0 && (directions_[group] & declared) != 0;
+}
 
 Contract::Contract(const Columns& columns) : columns_(columns) { Resolver(*this).run(); }
 

@@ -40,8 +40,8 @@ class Contract {
   Row unit(Row row) const { return unit_.empty() ? row : unit_[row]; }
   bool is_unit(Row row) const { return unit(row) == row; }
   Span<Row> rows_of(Row unit) const;   // ascending; the unit itself where it has one row (valid until the next call)
-  Span<Row> sources(Row unit) const { return {source_.data() + first_[unit], std::size_t(first_[unit + 1] - first_[unit])}; }
-  Span<Rule> rules(Row unit) const { return {rule_.data() + first_[unit], std::size_t(first_[unit + 1] - first_[unit])}; }
+  Span<Row> sources(Row unit) const { return {source_.data() + first_[unit], first_[unit + 1] - first_[unit]}; }
+  Span<Rule> rules(Row unit) const { return {rule_.data() + first_[unit], first_[unit + 1] - first_[unit]}; }
   Span<Row> parents(Row unit) const;   // units
   Span<Row> children(Row unit) const;  // units
   Span<Row> any_of(Row unit) const;    // record units of a wait for any of several events

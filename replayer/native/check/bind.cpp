@@ -194,8 +194,8 @@ nb::dict facts(const CoreTape& tape) {
 void bind(nb::module_& m) {
   nb::class_<PythonPass>(m, "Pass", "One pass of the check over a tape.")
       .def(nb::init<const CoreTape&, const std::vector<bool>&, const nb::object&, const std::vector<std::size_t>&>(),
-           nb::arg("tape"), nb::arg("unseen"), nb::arg("accepting").none(), nb::arg("sizes") = std::vector<std::size_t>(),
-           nb::keep_alive<1, 2>())
+           nb::arg("tape"), nb::arg("unseen"), nb::arg("accepting").none(),
+           nb::arg("sizes") = std::vector<std::size_t>(), nb::keep_alive<1, 2>())
       .def("advance", &PythonPass::advance, nb::arg("ops"))
       .def("found", &PythonPass::found)
       .def_prop_ro("done", &PythonPass::done)

@@ -258,7 +258,8 @@ void Lifetimes::offer(const Thing& thing, const Use& use, std::int32_t queue, st
                       const Clock* hopeful) {
   Certainty certainty = use.definite && !inferred(row) ? Certainty::sure : Certainty::possible;
   if (hopeful != nullptr && chains_.before(use.row, *hopeful)) certainty = Certainty::unknown;
-  offers_.add({queue, mode, fault, accepted(thing, use.row, row, fault, use.access)}, certainty, ranks_.rank(use.row), use);
+  const Offer key{queue, mode, fault, accepted(thing, use.row, row, fault, use.access)};
+  offers_.add(key, certainty, ranks_.rank(use.row), use);
 }
 
 void Lifetimes::report(const Thing& thing, Row row) {

@@ -48,13 +48,15 @@ bool Part::overlap(const Access& access, Common& common) const {
 const std::vector<Part>& Parts::of(Row row, std::int32_t root, Mode mode) {
   if (ranges_ == nullptr) ranges_ = std::make_unique<Ranges>(contract_, buffers_);
   const bool fixed = accepting_ == nullptr && ranges_->fixed(row);
-  const std::int64_t key = fixed ? contract_.columns().ops.access_set.get(row) : ~std::int64_t(row) - (std::int64_t(1) << 32);
+  const std::int64_t none = std::int64_t(1) << 32;  // beyond any set
+  const std::int64_t key = fixed ? contract_.columns().ops.access_set.get(row) : none + row;
   const auto name = [](std::int32_t r, Mode m) { return (std::int64_t(r) << 8) | std::int64_t(m); };
   auto found = known_.find(key);
   if (found == known_.end()) {
     if (known_.size() >= sets_) known_.clear();
     found = known_.emplace(key, Known()).first;
-    std::map<std::tuple<std::int64_t, bool, std::int32_t>, std::size_t> places;  // parts of a memory and mode, apart by certainty and sort
+    // Parts of a memory and mode, apart by certainty and sort.
+    std::map<std::tuple<std::int64_t, bool, std::int32_t>, std::size_t> places;
     for (const Access& a : ranges_->of(row)) {
       const std::int32_t sort = accepting_ == nullptr ? -1 : accepting_->sort(row, a.row);
       std::vector<Part>& parts = found->second[name(a.root, a.mode)];

@@ -183,7 +183,8 @@ Races::Trace* Races::trace(Memory& memory, const Access& access, std::int32_t ch
     memory.of_group.emplace_back();
   }
   const auto is = [&](const Trace* t) {
-    return t->chain == chain && t->depth == depth && t->mode == access.mode && t->observed == observed && t->sort == sort;
+    return t->chain == chain && t->depth == depth && t->mode == access.mode && t->observed == observed &&
+           t->sort == sort;
   };
   std::vector<Trace*>& traces = memory.of_group[group];
   std::vector<Trace*>* among = &traces;
@@ -199,7 +200,8 @@ Races::Trace* Races::trace(Memory& memory, const Access& access, std::int32_t ch
       }
     }
     Trace wanted;
-    wanted.chain = chain, wanted.depth = depth, wanted.sort = sort, wanted.mode = access.mode, wanted.observed = observed;
+    wanted.chain = chain, wanted.depth = depth, wanted.sort = sort;
+    wanted.mode = access.mode, wanted.observed = observed;
     among = &memory.found[hash(&wanted)];
   }
   for (Trace* t : *among) {
