@@ -100,7 +100,7 @@ class Virtual:
         tuple[int, ...],
         bool,
     ]:
-        """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain, too late."""
+        """Return issue, start, end of each row (-1: never), wrong reads, how many, chain, whether too late."""
 
     def run_many(
         self,
@@ -109,7 +109,7 @@ class Virtual:
         place: npt.NDArray[np.int8],
         ns: npt.NDArray[np.int64],
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return wrong reads and total time of each run; run i has the delays ``first[i]`` to ``first[i + 1]``."""
+        """Return wrong reads and total time of each run; run i has delays ``first[i]`` to ``first[i + 1]``."""
 
     def interleaving(
         self, row: npt.NDArray[np.int32], place: npt.NDArray[np.int8], ns: npt.NDArray[np.int64]

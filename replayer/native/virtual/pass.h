@@ -125,7 +125,7 @@ class Pass {
   std::vector<std::uint8_t> begun_, ended_, destroyed_;
   Flight instant_;
   const Timing* timing_ = nullptr;
-  std::int64_t now_ = 0, wrong_ = 0;
+  std::int64_t now_ = 0, wrong_ = 0, left_ = 0;  // left_: work until the next pulse
 };
 
 template <class Watch>
@@ -152,10 +152,10 @@ void Pass<Watch>::reset() {
 template <class Watch>
 void Pass<Watch>::play(const std::vector<std::int32_t>& events, const Timing* timing, Watch& watch,
                        const Pulse& pulse) {
-  constexpr std::size_t kPulse = 1 << 15;
+  constexpr std::int64_t kPulse = 1 << 15;
   timing_ = timing;
   reset();
-  std::size_t left = kPulse;
+  left_ = kPulse;
   for (const std::int32_t code : events) {
     if (code >= 0) {
       now_ = timing ? timing->at(code, kStart) : 0;
@@ -169,8 +169,8 @@ void Pass<Watch>::play(const std::vector<std::int32_t>& events, const Timing* ti
       slot_[~code] = kNone;
       free_.push_back(slot);
     }
-    if (--left == 0) {
-      left = kPulse;
+    if (--left_ <= 0) {
+      left_ = kPulse;
       pulse();
     }
   }
@@ -239,6 +239,7 @@ void Pass<Watch>::bad_read(Flight& flight, std::uint32_t mark, const Use& use, c
 template <class Watch>
 void Pass<Watch>::collide(Flight& flight, std::uint32_t mark, const Use& use, Watch& watch) {
   const Touch& t = *use.touch;
+  left_ -= std::int64_t(air_[t.root].size() >> 8);
   for (const Air& a : air_[t.root]) {
     if (a.begin >= t.end || t.begin >= a.end) continue;
     if (!(t.writes() || a.mode != Mode::read) || (t.mode == Mode::reduce && a.mode == Mode::reduce)) continue;
