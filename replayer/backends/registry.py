@@ -13,6 +13,8 @@ __all__ = ["GROUP", "backends_present", "find_backend", "names"]
 GROUP = "tapedelay.backends"
 """Entry points of this group name a class, or a function without arguments, that gives a backend."""
 
+REPAIR = "repair or remove the package that brings it"
+
 BUILT_IN = {
     "virtual": ".virtual:VirtualBackend",
     "threads": ".threads:ThreadsBackend",
@@ -38,20 +40,55 @@ def _make(name: str) -> Backend:
         point = _foreign()[name]
         try:
             backend = point.load()()
-        except Exception as error:  # whatever another package does while it is imported
+        except (Exception, SystemExit) as error:  # whatever another package does while it is imported
             raise Unsupported(
-                f"backend {name} cannot be loaded: {type(error).__name__}: {error}",
-                where=point.value,
-                next_step="repair or remove the package that brings it",
+                f"backend {name} cannot be loaded: {_words(error)}", where=point.value, next_step=REPAIR
             ) from error
     if not isinstance(backend, Backend):
         raise Unsupported(
             f"backend {name} is no backend: it gives a {type(backend).__name__}",
             expected="capabilities(), available() and load(), see replayer/backends/protocol.py",
             where=name,
-            next_step="repair or remove the package that brings it",
+            next_step=REPAIR,
         )
     return backend
+
+
+def _why_not(name: str, backend: Backend) -> str:
+    """Return an empty string, or why a backend cannot run here; also where it fails to say so.
+
+    Raises
+    ------
+    Unsupported
+        It is another package's, and does not answer with text.
+    """
+    try:
+        why: object = backend.available()
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # it must not disturb the others
+        if name in BUILT_IN:
+            raise
+        raise Unsupported(
+            f"backend {name} cannot say whether it runs here: {_words(error)}", where=name, next_step=REPAIR
+        ) from error
+    if not isinstance(why, str):
+        raise Unsupported(
+            f"backend {name} cannot say whether it runs here: available() gives a {type(why).__name__}",
+            expected="an empty string, or why it cannot run",
+            where=name,
+            next_step=REPAIR,
+        )
+    return why
+
+
+def _words(error: BaseException) -> str:
+    """Return an error of another package as text, even if that fails too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def find_backend(name: str) -> Backend:
@@ -67,7 +104,7 @@ def find_backend(name: str) -> Backend:
     if name not in names():
         raise UsageError(f"no backend {name!r}", expected=", ".join(names()), where="backend")
     backend = _make(name)
-    why = backend.available()
+    why = _why_not(name, backend)
     if why:
         others = ", ".join(n for n in backends_present() if n != name)
         raise Unsupported(
@@ -77,13 +114,13 @@ def find_backend(name: str) -> Backend:
 
 
 def backends_present() -> dict[str, Backend]:
-    """Return the backends that can run here, by name; one that cannot be loaded is left out."""
+    """Return the backends that can run here, by name; one that fails to load or to say so is left out."""
     found = {}
     for name in names():
         try:
             backend = _make(name)
+            if not _why_not(name, backend):
+                found[name] = backend
         except Unsupported:
             continue
-        if not backend.available():
-            found[name] = backend
     return found

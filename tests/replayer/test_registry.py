@@ -23,8 +23,30 @@ class Away(VirtualBackend):
     def available(self):
         return "no such device is plugged in"
 
+class Raises(VirtualBackend):
+    def available(self):
+        raise RuntimeError("no driver")
+
+class Leaves(VirtualBackend):
+    def available(self):
+        raise SystemExit(3)
+
+class Vague(VirtualBackend):
+    def available(self):
+        return None
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
 def failing():
     raise RuntimeError("driver too old")
+
+def leaving():
+    raise SystemExit("licence expired")
+
+def silent():
+    raise Silent
 
 def nothing():
     return 7
@@ -38,7 +60,14 @@ failing = acme_backends:failing
 nothing = acme_backends:nothing
 missing = acme_backends_that_are_not_there:Good
 virtual = acme_backends:Away
+raises = acme_backends:Raises
+leaves = acme_backends:Leaves
+vague = acme_backends:Vague
+leaving = acme_backends:leaving
+silent = acme_backends:silent
 """
+
+BROKEN = ("failing", "leaves", "leaving", "missing", "nothing", "raises", "silent", "vague")
 
 
 @pytest.fixture
@@ -72,10 +101,11 @@ def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
 
 @pytest.mark.usefixtures("_acme")
 def test_backends_of_other_packages() -> None:
-    assert names() == ("virtual", "threads", "opencl", "away", "failing", "good", "missing", "nothing")
+    assert names() == ("virtual", "threads", "opencl", *sorted({*BROKEN, "away", "good"}))
     assert isinstance(find_backend("good"), VirtualBackend)
-    assert "good" in backends_present()
-    assert not {"away", "failing", "missing", "nothing"} & set(backends_present())
+    present = backends_present()
+    assert {"virtual", "threads", "good"} <= set(present)
+    assert not {"away", *BROKEN} & set(present)
 
 
 @pytest.mark.usefixtures("_acme")
@@ -94,6 +124,11 @@ def test_a_built_in_name_stays_ours() -> None:
             "cannot be loaded: ModuleNotFoundError: No module named 'acme_backends_that_are_not_there'",
         ),
         ("nothing", "is no backend: it gives a int"),
+        ("raises", "cannot say whether it runs here: RuntimeError: no driver"),
+        ("leaves", "cannot say whether it runs here: SystemExit: 3"),
+        ("vague", "cannot say whether it runs here: available() gives a NoneType"),
+        ("leaving", "cannot be loaded: SystemExit: licence expired"),
+        ("silent", "cannot be loaded: Silent"),
     ],
 )
 def test_why_a_backend_is_not_there(name: str, said: str) -> None:
