@@ -9,13 +9,16 @@ import numpy.typing as npt
 
 from ..formats.errors import Unsupported
 
-__all__ = ["FULL_LIMIT_BYTES", "WORD_BYTES", "Layout"]
+__all__ = ["FEWER", "FULL_LIMIT_BYTES", "SCALE_DOWN", "WORD_BYTES", "Layout"]
 
 WORD_BYTES = 8
 """Values in memory are as long as that; a scaled-down range is made of whole words."""
 
 FULL_LIMIT_BYTES = 2 << 30
 """More real memory than that is refused."""
+
+FEWER = "replay fewer ops (--ops a:b), or on the virtual backend"
+SCALE_DOWN = f"scale memory down (--compact; Options(compact=True)), {FEWER}"
 
 _ROOT_ALIGN = 64
 _MAX_BYTE = 1 << 60
@@ -190,7 +193,5 @@ def _too_much(needed: int, limit: int, compact: bool, where: str) -> Unsupported
         f"the buffers need {needed:,} bytes of real memory" + (", even scaled down" if compact else ""),
         expected=f"at most {limit:,}",
         where=where,
-        next_step="replay fewer ops (`--ops a:b`), or on the virtual backend"
-        if compact
-        else "scale memory down (`Options(compact=True)`) or replay fewer ops (`--ops a:b`)",
+        next_step=FEWER if compact else SCALE_DOWN,
     )

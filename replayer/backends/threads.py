@@ -151,7 +151,7 @@ class LoadedThreads:
             f"{self._program.labels(row)} would have gone on {at_ns / 1e9:g} s after the begin",
             expected="recorded times that a run in real time can wait for",
             where=self._program.tape.where,
-            next_step="scale them down (`Options(time_scale=...)`) or wait longer (`Options(timeout_s=...)`)",
+            next_step="scale them down (--time-scale X) or wait longer (--timeout SECONDS)",
         )
 
     def _wrong_read(self, found: _core.RealWrongRead) -> WrongRead:
