@@ -76,17 +76,18 @@ class Options:
     time_scale : float
         Factor on recorded times (durations and host gaps, not delays) of a backend in real time.
     compact : bool
-        Scale memory down: every range that ops tell apart keeps a few bytes (see `layout`).
+        Scale real memory down: every range that ops tell apart keeps a few bytes (see `layout`). Without it
+        memory is as large as recorded, and a tape that needs more than the backend has is refused.
     wrong_limit : int
-        How many wrong reads are kept.
+        How many wrong reads are told; what comes out of earlier ones is left out first.
     timeout_s : float
         After so long without an op that ends, a run in real time is given up as stuck.
     """
 
     values: bool = True
     time_scale: float = 1.0
-    compact: bool = True
-    wrong_limit: int = 100
+    compact: bool = False
+    wrong_limit: int = 10_000
     timeout_s: float = 20.0
 
 

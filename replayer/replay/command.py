@@ -38,6 +38,8 @@ from .search import Attempt, Search, search
 
 __all__ = ["replay_command"]
 
+MAX_TIMEOUT_S = 1_000_000
+
 _ENDS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})")
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -63,6 +65,13 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 @click.option(
     "--time-scale", type=float, default=1.0, metavar="X", help="Factor on recorded times (threads, opencl)."
 )
+@click.option("--compact", is_flag=True, help="Scale real memory down (threads, opencl); overlaps stay.")
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help=f"Give up when no op ends for so long (threads, opencl; {Options.timeout_s:g}).",
+)
 @click.option("--variant", type=click.Choice(["buggy", "fixed"]), help="Which variant of a litmus file.")
 @click.option("--baseline", type=FILE, metavar="FILE", help="Accepted findings: they do not count.")
 @force_option
@@ -81,6 +90,8 @@ def replay_command(
     write_plan: Path | None,
     out: Path | None,
     time_scale: float,
+    compact: bool,
+    timeout: float | None,
     variant: str | None,
     baseline: Path | None,
     force: bool,
@@ -95,7 +106,9 @@ def replay_command(
     Exit codes: 0 clean, 1 found, 2 usage (no delay matched any op), 3 bad input,
     4 cannot judge (only unknowns, or not enough was recorded), 5 the backend failed.
     """
-    asked = Asked(tape, backend, delays, pin, ops, steps, repeat, variant, baseline, time_scale)
+    asked = Asked(
+        tape, backend, delays, pin, ops, steps, repeat, variant, baseline, time_scale, compact, timeout
+    )
     if searching:
         _refuse("--search", {"--delays": delays, "--pin": pin, "--repeat": repeat != 1, "--out": out})
     else:
@@ -110,7 +123,7 @@ def replay_command(
     accepted = read_baseline(baseline) if baseline is not None else None
     plan = plan_from([plan_of(d) for d in delays]) if delays else Plan()
     loaded = _load(tape, variant)
-    options = Options(time_scale=time_scale)
+    options = _options(asked)
     if searching:
         return _search(asked, loaded, options, accepted, every, write_plans, write_plan, force, as_json)
     with _progress(loaded.name, repeat) as progress:
@@ -194,11 +207,19 @@ class Asked:
     variant: str | None = None
     baseline: Path | None = None
     time_scale: float = 1.0
+    compact: bool = False
+    timeout: float | None = None
 
     @property
     def on_backend(self) -> list[str]:
-        """The option that names the backend; empty for the default."""
-        return [] if self.backend == "virtual" else [f"--backend {quoted(self.backend)}"]
+        """The option that names the backend, and those that it reads; empty for the default."""
+        if self.backend == "virtual":
+            return []
+        words = [f"--backend {quoted(self.backend)}"]
+        if self.time_scale != 1:
+            words.append(f"--time-scale {self.time_scale:.12g}")
+        words += ["--compact"] * self.compact
+        return words if self.timeout is None else [*words, f"--timeout {self.timeout:.12g}"]
 
     def command(self, *more: str) -> str:
         """Return the command line that does the same, with more options."""
@@ -212,6 +233,25 @@ class Asked:
             if value is not None:
                 words += [name, quoted(value)]
         return " ".join([*words, *more])
+
+
+def _options(asked: Asked) -> Options:
+    """Return how to run, as far as the command line says."""
+    timeout = Options.timeout_s if asked.timeout is None else asked.timeout
+    if not 0 < timeout <= MAX_TIMEOUT_S:
+        raise UsageError(
+            f"--timeout {timeout:g}",
+            expected=f"seconds, more than 0 and at most {MAX_TIMEOUT_S:,}",
+            next_step=f"say --timeout {Options.timeout_s:g}",
+        )
+    for name, given in (("--compact", asked.compact), ("--timeout", asked.timeout is not None)):
+        if given and asked.backend == "virtual":
+            raise UsageError(
+                f"{name} on the virtual backend",
+                expected="a backend in real time: virtual time needs neither memory nor patience",
+                next_step="leave it out, or choose --backend threads",
+            )
+    return Options(time_scale=asked.time_scale, compact=asked.compact, timeout_s=timeout)
 
 
 def _refuse(what: str, others: dict[str, object]) -> None:
@@ -342,7 +382,7 @@ def _next(asked: Asked, result: Replay, out: Path | None) -> str:
         if result.backend == "virtual":
             more = ["--backend threads --pin"] * (result.verdict != "unknown")
         else:
-            more = [f"--backend {quoted(asked.backend)} --pin", *["--repeat 100"] * asked.pin]
+            more = [*asked.on_backend, "--pin", *["--repeat 100"] * asked.pin]
         return asked.command(*delays, *more)
     if result.verdict == "deadlock":
         return f"tapedelay check {quoted(asked.tape)}"
