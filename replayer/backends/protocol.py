@@ -47,6 +47,9 @@ class Capabilities:
         Delays shorter than that have no reliable effect; 1 in virtual time.
     max_ops : int or None
         More are refused.
+    max_real_bytes : int or None
+        Where ops touch more bytes in all, memory is scaled down also without `Options.compact`; notes of the
+        outcome say so.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Capabilities:
     lifetimes: bool = True
     resolution_ns: int = 1
     max_ops: int | None = None
+    max_real_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -238,11 +238,28 @@ def test_memory_as_recorded_and_scaled_down_tell_the_same() -> None:
 
 
 def test_too_much_memory_is_refused() -> None:
-    tape = parse("buffer A 8589934592\nbuffer Y 8\nw | kernel | s0 | A | Y\n").tape()
-    with pytest.raises(Unsupported, match="real memory"), loaded(tape, Options(compact=False)):
+    tape = parse("buffer A 8589934592\nw | kernel | s0 | A[0:8] | A[8589934584:8589934592]\n").tape()
+    with (
+        pytest.raises(Unsupported, match=r"need 8,589,934,\d\d\d bytes of real memory") as caught,
+        loaded(tape, Options()),
+    ):
         pass
-    with loaded(tape) as (_, run):
+    assert "--compact" in caught.value.next_step
+    with loaded(tape, Options(compact=True)) as (_, run):
         assert run.run(Delays.of()).clean
+
+
+def test_memory_that_is_scaled_down_unasked_is_said() -> None:
+    """Much that is touched is too slow in memory as recorded."""
+    most = backend().capabilities().max_real_bytes
+    assert most is not None
+    for size, said in ((most, False), (most + 1, True)):
+        tape = parse(f"buffer A {size}\nw | kernel | s0 | | A\n").tape()
+        with loaded(tape, Options()) as (_, run):
+            notes = run.run(Delays.of()).notes
+        assert any(f"ops touch {size:,} bytes" in n for n in notes) == said
+        with loaded(tape, Options(compact=True)) as (_, run):
+            assert not any("scaled down" in n for n in run.run(Delays.of()).notes)
 
 
 def test_the_backend_is_there_without_opencl_and_says_what_is_missing() -> None:

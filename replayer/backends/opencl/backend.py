@@ -23,6 +23,10 @@ __all__ = ["MAX_OPS", "LoadedOpenCL", "OpenCLBackend"]
 
 MAX_OPS = 200_000
 
+REAL_LIMIT_BYTES = 1 << 20
+"""Ops that touch more than that in all run in memory that is scaled down: it is looked at byte by byte, which
+takes up to 0.2 us each, and 5 us in a wrong read."""
+
 NAME = "opencl"
 
 RESOLUTION_NS = 500_000
@@ -38,7 +42,14 @@ class OpenCLBackend:
 
     def capabilities(self) -> Capabilities:
         """Return what it can do."""
-        return Capabilities(NAME, real_time=True, pin=True, resolution_ns=RESOLUTION_NS, max_ops=MAX_OPS)
+        return Capabilities(
+            NAME,
+            real_time=True,
+            pin=True,
+            resolution_ns=RESOLUTION_NS,
+            max_ops=MAX_OPS,
+            max_real_bytes=REAL_LIMIT_BYTES,
+        )
 
     def available(self) -> str:
         """Return an empty string, or why it cannot run here."""
@@ -71,7 +82,9 @@ class LoadedOpenCL:
         self.program, self.options = program, options
         self.device = choose()
         self.graph = lay_out(program)
-        self.memory = map_memory(program, self.graph, compact=options.compact)
+        self.touched = _touched(program)
+        self.compact = options.compact or self.touched > REAL_LIMIT_BYTES
+        self.memory = map_memory(program, self.graph, compact=self.compact)
         self.session = open_session(self.device, self.graph, self.memory, program.tape.where)
         self._closed = False
         try:
@@ -117,4 +130,14 @@ class LoadedOpenCL:
         notes = [f"on {self.device.name}, up to {self.device.workers} commands at once"]
         if any(a.stage >= 0 for a in self.memory.all):
             notes.append("device ops touch host memory through staged copies")
+        if self.compact and not self.options.compact:
+            notes.append(
+                f"memory scaled down: ops touch {self.touched:,} bytes, as recorded up to {REAL_LIMIT_BYTES:,}"
+            )
         return (*self.program.notes, *notes)
+
+
+def _touched(program: Program) -> int:
+    """Return how many bytes all accesses touch, each counted by itself."""
+    _, _, begin, end, _, _ = program.core.accesses()
+    return int((end - begin).sum(dtype=np.float64))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ....formats.columns import Columns
 from ....formats.errors import Unsupported
 from ....formats.schema import ACCESS_MODES
-from ...layout import Layout
+from ...layout import FEWER, SCALE_DOWN, Layout
 from ...program import Program
 from .graph import Graph
 from .values import Bytes, first_of, pattern
@@ -185,7 +185,7 @@ def map_memory(program: Program, graph: Graph, *, compact: bool) -> Memory:
             f"device memory and stages need {arena:,} bytes",
             expected=f"at most {ARENA_LIMIT_BYTES:,}",
             where=where,
-            next_step="scale memory down (`Options(compact=True)`) or replay fewer ops (`--ops a:b`)",
+            next_step=FEWER if compact else SCALE_DOWN,
         )
     copies = {u: c for u in of_unit if (c := _copies(program, graph, of_unit[u]))}
     table, snap = _table(found, copies)
