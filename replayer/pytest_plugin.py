@@ -60,6 +60,10 @@ class Case:
         Enforce the interleaving that the plan has in virtual time.
     ops, steps : (int or None, int or None), optional
         A window, the last one not included.
+    compact : bool
+        Scale real memory down; virtual time has none.
+    timeout_s : float, optional
+        In real time: give up when no op ends for so long.
     """
 
     tape: str | Path
@@ -70,6 +74,8 @@ class Case:
     pin: bool = False
     ops: Range | None = None
     steps: Range | None = None
+    compact: bool = False
+    timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.tape, str | os.PathLike) or not str(self.tape):
@@ -204,12 +210,16 @@ def _backends(names: list[str] | None) -> list[Any]:
 
 def _run(item: pytest.Item, case: Case, backend: str) -> Replay:
     from ..formats.errors import TapedelayError, Unsupported
+    from .backends.protocol import Options
     from .replay import replay
 
     __tracebackhide__ = True
     tape = _found(item, case.tape)
     plans = [_found(item, p) for p in case.plans]
     result, refused = None, None
+    options = Options(
+        compact=case.compact, timeout_s=Options.timeout_s if case.timeout_s is None else case.timeout_s
+    )
     try:
         result = replay(
             tape,
@@ -219,6 +229,7 @@ def _run(item: pytest.Item, case: Case, backend: str) -> Replay:
             ops=case.ops,
             steps=case.steps,
             repeat=case.repeat,
+            options=options,
         )
     except TapedelayError as e:
         refused = e
@@ -273,6 +284,9 @@ def _command(item: pytest.Item, case: Case, result: Replay, tape: str, plans: li
     words = ["tapedelay replay", shown(tape), f"--backend {result.backend}"]
     words += [f"--delays {shown(p)}" for p in plans]
     words += ["--pin"] * case.pin + [f"--repeat {case.repeat}"] * (case.repeat != 1)
+    if result.backend != "virtual":
+        words += ["--compact"] * case.compact
+        words += [f"--timeout {case.timeout_s:.12g}"] * (case.timeout_s is not None)
     for option, ends in (("--ops", case.ops), ("--steps", case.steps)):
         if ends is not None:
             words.append(f"{option} {':'.join('' if e is None else str(e) for e in ends)}")

@@ -144,6 +144,19 @@ def test_the_command_that_it_prints_shows_it_again(
     assert "FIRST WRONG READ" in capsys.readouterr().out
 
 
+def test_options_of_real_time_reach_the_backend_and_the_command(tests: pytest.Pytester) -> None:
+    tests.path.joinpath("huge.litmus").write_text("buffer A 8589934592\n1 | kernel | q0 | | A |\n")
+    threads, deadlock = "'huge.litmus', backends='threads'", ", expect='deadlock'"
+    text = marked(threads, name="full") + marked(f"{threads}, compact=True", name="compact")
+    text += marked(f"{threads}, compact=True, timeout_s=2.5{deadlock}", name="command")
+    text += virtual(f"'huge.litmus', compact=True, timeout_s=2.5{deadlock}", name="virtual")
+    result = outcome(tests, text, "-rA")
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(["*need 8,589,934,* bytes of real memory*", "PASSED*test_compact*"])
+    commands = re.findall(r"again: tapedelay replay huge.litmus --backend (.*)", result.stdout.str())
+    assert [c for c in commands if c] == ["threads --compact --timeout 2.5", "virtual"]
+
+
 # --- backends ---
 
 

@@ -79,6 +79,10 @@ def test_exit_codes_and_variants(bug: str, capsys: Capture) -> None:
         (["--write-plans", "x"], 2, "without --search and --write-plans"),
         (["--time-scale", "nan"], 2, "--time-scale"),
         (["--time-scale", "-1"], 2, "--time-scale"),
+        (["--compact"], 2, "--compact on the virtual backend"),
+        (["--timeout", "5"], 2, "--timeout on the virtual backend"),
+        (["--backend", "threads", "--timeout", "0"], 2, "--timeout 0"),
+        (["--backend", "threads", "--timeout", "nan"], 2, "--timeout nan"),
         (["--pin"], 4, "pinned run in virtual time"),
         (["--baseline", "nothing.json"], 3, "cannot be opened"),
         (["--variant", "other"], 2, "other"),
@@ -279,3 +283,35 @@ def test_windows(capsys: Capture) -> None:
     assert "a window 70:141 of 1423 ops" in out
     assert run(["replay", BAD, "--ops", ":75", "--delays", delays]) == 2
     assert run(["replay", BAD, "--search", "--ops", "70:141"]) == 1
+
+
+HUGE = """
+buffer A 8589934592
+buffer D 8589934592
+1 | host | H   |   | A |
+2 | copy | vk0 | A | D |
+3 | host | H   |   | A |
+"""
+
+
+def test_memory_above_the_limit_is_scaled_down_when_asked(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "huge.litmus"
+    path.write_text(HUGE)
+    for more in ([], ["--search"]):
+        asked = ["replay", str(path), "--backend", "threads", *more]
+        assert run(asked) == 4
+        err = capsys.readouterr().err
+        assert re.search(r"the buffers need \d\d,\d{3},\d{3},\d{3} bytes of real memory", err)
+        assert "--compact" in err
+        assert run([*asked, "--compact"]) in (0, 1)
+        assert "--compact" in again(capsys.readouterr().err)
+
+
+def test_patience_in_real_time(bug: str, capsys: Capture) -> None:
+    """With ops of 0.1 s, 0.02 s without one that ends are too few."""
+    slow = ["replay", bug, "--backend", "threads", "--variant", "fixed", "--time-scale", "1e5"]
+    assert run([*slow, "--timeout", "0.02"]) == 4
+    err = capsys.readouterr().err
+    assert "given up: no op ended for 0.02 s" in err
+    assert "--timeout SECONDS" in err
+    assert run([*slow, "--timeout", "15"]) == 0
