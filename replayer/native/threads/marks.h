@@ -3,17 +3,12 @@
 
 #include <cstdint>
 
+#include "../splitmix.h"
 #include "../tape.h"
 
 namespace tapedelay::threads {
 
 using Word = std::uint64_t;
-
-inline Word mixed(Word x) {  // finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 constexpr Word kWriter = 1, kWriters = 0x7f;       // writes in flight
 constexpr Word kReducer = 0x80, kReducers = 0x3f80;  // reduces in flight

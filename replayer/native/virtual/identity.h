@@ -39,7 +39,7 @@ class Identity {
         store_.set(t.root, begin, end, id);
         return;
       }
-      const std::uint64_t more = mix(id);
+      const std::uint64_t more = mixed(id);
       store_.change(t.root, begin, end, [&](std::uint64_t was) {
         const Version before = version(was);
         const bool reduced = (was & kMade) && !before.torn;

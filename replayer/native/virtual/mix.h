@@ -3,33 +3,27 @@
 
 #include <cstdint>
 
-namespace tapedelay {
+#include "../splitmix.h"
 
-inline std::uint64_t mix(std::uint64_t x) {  // the finalizer of splitmix64
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9ULL;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
+namespace tapedelay {
 
 // The digest of a range is the sum of value * (weight(end) - weight(begin)): it does not depend on how it is split.
 inline std::uint64_t weight(std::int64_t offset) {
-  return mix(static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL + 0x632be59bd9b4e019ULL);
+  return mixed(static_cast<std::uint64_t>(offset) * 0x9e3779b97f4a7c15ULL + 0x632be59bd9b4e019ULL);
 }
 inline std::uint64_t initial(std::int32_t root) {
-  return mix(static_cast<std::uint64_t>(root) + 0xd1b54a32d192ed03ULL);
+  return mixed(static_cast<std::uint64_t>(root) + 0xd1b54a32d192ed03ULL);
 }
 inline std::uint64_t fold(std::uint64_t digest, std::uint64_t more) {
-  return mix(digest * 0x9e3779b97f4a7c15ULL ^ more);
+  return mixed(digest * 0x9e3779b97f4a7c15ULL ^ more);
 }
 inline std::uint64_t stamp(std::int64_t op, std::uint32_t seq, std::uint64_t digest) {
-  return mix(fold(digest, static_cast<std::uint64_t>(op)) + seq);
+  return mixed(fold(digest, static_cast<std::uint64_t>(op)) + seq);
 }
 constexpr std::uint64_t kNothingRead = 0x2545f4914f6cdd1dULL;
 constexpr std::uint64_t kTorn = 0x8cb92ba72f3d8dd7ULL;
 inline std::uint64_t torn_stamp(std::int64_t one, std::int64_t other) {  // the same for both
-  return kTorn ^ (mix(static_cast<std::uint64_t>(one) + kTorn) + mix(static_cast<std::uint64_t>(other) + kTorn));
+  return kTorn ^ (mixed(static_cast<std::uint64_t>(one) + kTorn) + mixed(static_cast<std::uint64_t>(other) + kTorn));
 }
 
 }  // namespace tapedelay
