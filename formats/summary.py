@@ -19,7 +19,6 @@ def summarise(tape: Tape) -> dict[str, Any]:
     m = tape.manifest
     ops = Columns(tape.table("ops"))
     kinds = _counts(tape, "ops", "kind")
-    starts = ops.ints("issue_ns")[ops.valid("issue_ns")] if ops.rows else np.zeros(0, np.int64)
     steps = ops.ints("step")[ops.valid("step")] if ops.rows else np.zeros(0, np.int64)
     states = ops.words("wait_state")
     per_queue = (
@@ -62,7 +61,7 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "ops": ops.rows,
         "ops_by_kind": kinds,
         "steps": len(np.unique(steps)) if len(steps) else None,
-        "span_ns": int(starts.max() - starts.min()) if len(starts) else None,
+        "span_ns": _span_ns(ops),
         "unresolved": int(states.isin(("unresolved",)).sum()),
         "unknown_accesses": int((~ops.valid("access_set")).sum()),
         "tables": {n: tape.table(n).num_rows for n in tape.present},
@@ -70,6 +69,19 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "windows": list(windows(m)),
         "notes": [*tape.remarks, *m.notes],
     }
+
+
+def _span_ns(ops: Columns) -> int | None:
+    """Return the time from the first issue to the last thing that was seen; None if no issue was."""
+    known = ops.valid("issue_ns") if ops.rows else np.zeros(0, np.bool_)
+    if not known.any():
+        return None
+    issued = ops.ints("issue_ns")[known]
+    # Nulls are 0 here; floats cannot overflow where a damaged tape has huge times, and only choose the row.
+    after, took = (np.clip(ops.ints(c)[known], 0, None) for c in ("start_after_issue_ns", "duration_ns"))
+    last = int(np.argmax(issued.astype(np.float64) + after + took))
+    end = max(int(issued.max()), int(issued[last]) + int(after[last]) + int(took[last]))
+    return end - int(issued.min())
 
 
 def _counts(tape: Tape, table: str, column: str) -> dict[str, int]:

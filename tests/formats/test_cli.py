@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.cli import COMMANDS
 from tapedelay.formats.dump import dump_lines
 from tapedelay.formats.read import open_tape
 from tapedelay.formats.schema import SCHEMAS
-from tapedelay.formats.tape import Tape
+from tapedelay.formats.summary import summarise
+from tapedelay.formats.tape import Manifest, Tape
 from tapedelay.formats.validate import RULES
 
 
@@ -40,6 +42,15 @@ def test_every_command_is_there(run_cli: Any, name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert f"Usage: tapedelay {name}" in done.stdout
     assert "--json" in done.stdout
+
+
+def test_the_span_reaches_to_the_last_end_that_was_seen() -> None:
+    b = TapeBuilder()
+    queue = b.queue(device=b.device(name="g", kind="gpu"), name="q", kind="queue")
+    for issue, after, took in ((None, 900, 900), (5, 10, 4_000), (25, None, None), (30, 3, None)):
+        b.op(kind="kernel", queue=queue, issue_ns=issue, start_after_issue_ns=after, duration_ns=took)
+    assert summarise(b.build(Manifest()))["span_ns"] == 4_010
+    assert summarise(TapeBuilder().build(Manifest()))["span_ns"] is None
 
 
 def test_info(written: Path, run_cli: Any) -> None:
@@ -70,7 +81,7 @@ def test_info(written: Path, run_cli: Any) -> None:
 
 
 def test_incomplete_and_hostile_names(rich_builder: Any, tmp_path: Path, run_cli: Any) -> None:
-    from tapedelay.formats.tape import Manifest, Process
+    from tapedelay.formats.tape import Process
     from tapedelay.formats.write import write_tape
 
     rich_builder.rows("devices")[1].update(name="evil\x1b[2J\n", profile="strict")
