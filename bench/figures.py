@@ -8,10 +8,12 @@ _WIDTH = 46
 
 
 class Figures:
-    """Prints figures and remembers those that miss their budget."""
+    """Prints figures and remembers those that miss their budget, and those that were not measured."""
 
     def __init__(self) -> None:
         self.missed: list[str] = []
+        self.held: list[str] = []
+        self.unmeasured: list[str] = []
 
     def title(self, text: str) -> None:
         """Print a heading."""
@@ -28,15 +30,28 @@ class Figures:
             held = value <= most if most is not None else value >= (least or 0)
             limit = f"<= {most:,.10g}" if most is not None else f">= {least:,.10g}"
             verdict = f"budget {limit}: {'pass' if held else 'MISS'}"
-            if not held:
-                self.missed.append(what)
+            self.judge(what, held)
         tail = "   ".join(t for t in (verdict, remark) if t)
         print(f"{what:{_WIDTH}} {shown:>14} {unit:10} {tail}".rstrip(), flush=True)
 
+    def judge(self, what: str, held: bool) -> None:
+        """Remember whether a budget held; `show` does it for its own."""
+        (self.held if held else self.missed).append(what)
+
     def absent(self, what: str, why: str) -> None:
         """Print that something was not measured."""
+        self.unmeasured.append(what)
         print(f"{what:{_WIDTH}} {'not measured':>14} {'':10} {why}", flush=True)
 
-    def summary(self) -> None:
-        """Print what was missed."""
-        print(f"\nover budget: {', '.join(self.missed)}" if self.missed else "\nall budgets hold")
+    def summary(self) -> str:
+        """Return what held, what was missed and what was not measured."""
+        lines = [f"budgets that hold: {len(self.held)} of {len(self.held) + len(self.missed)} measured"]
+        if self.missed:
+            lines.append(f"over budget: {', '.join(self.missed)}")
+        if self.unmeasured:
+            lines.append(f"not measured: {_rows(len(self.unmeasured))}: {', '.join(self.unmeasured)}")
+        return "\n".join(lines)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" + "s" * (count != 1)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from figures import Figures
 HERE = Path(__file__).parent
 MILLION = 1_000_000
 PARTS = ("recorder", "size", "check", "replay", "linear", "recorded")
+STEP_LIMIT = 1.5
+"""Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
+
 PROCESSES = 3
 """So many processes measure open + check; the fastest counts."""
 
@@ -76,7 +81,14 @@ class Bench:
         """What recording costs: one record, and a whole engine."""
         for script in ("record_ns.py",) if self.quick else ("record_ns.py", "engine_overhead.py"):
             self.figures.title(script)
-            subprocess.run([sys.executable, HERE / script], check=False)
+            done = subprocess.run(
+                [sys.executable, HERE / script], stdout=subprocess.PIPE, text=True, check=False
+            )
+            print(done.stdout, end="", flush=True)
+            for held in re.findall(r"budget .*: (within|OVER)", done.stdout):
+                self.figures.judge(script, held == "within")
+            if done.returncode:
+                self.figures.absent(script, (done.stdout.strip().splitlines() or ["it failed"])[-1])
 
     def size(self) -> None:
         """Bytes per op of the tape, and of a Perfetto trace of the same ops."""
@@ -152,21 +164,30 @@ class Bench:
         show = self.figures.show
         self.figures.title("cost per op by size")
         sizes = (50_000, 100_000, 200_000) if self.quick else tuple(n * MILLION // 2 for n in (1, 2, 4, 8))
-        costs: dict[str, list[float]] = {}
+        costs: dict[str, dict[int, float]] = {}
         for ops in sizes:
             tape = self.tape(ops)
             checked, replayed = self.checked(tape), self.measure("replay", tape)
-            if self.missing(f"{ops:,} ops", checked, replayed):
+            if self.missing(_millions(ops), checked, replayed):
                 continue
             for name, seconds in (
                 ("open + check", checked["seconds"]),
                 ("timing alone", replayed["timing_seconds"]),
                 ("with values", replayed["values_seconds"]),
             ):
-                costs.setdefault(name, []).append(1e9 * seconds / ops)
-                show(f"{ops / MILLION:g} million ops: {name}", costs[name][-1], "ns/op")
+                costs.setdefault(name, {})[ops] = 1e9 * seconds / ops
+                show(f"{_millions(ops)}: {name}", costs[name][ops], "ns/op")
         for name, per_op in costs.items():
-            show(f"{name}: last / first", per_op[-1] / per_op[0], "", most=1.5)
+            for (few, before), (many, after) in pairwise(per_op.items()):
+                what = f"{name}: {_millions(many)} / {_millions(few)}"
+                show(what, after / before, "", most=STEP_LIMIT)
+            if len(per_op) > 2:
+                show(
+                    f"{name}: last / first",
+                    list(per_op.values())[-1] / next(iter(per_op.values())),
+                    "",
+                    most=1.5,
+                )
 
     def recorded(self) -> None:
         """A long context of a real engine: recorded, opened, checked, replayed."""
@@ -192,6 +213,10 @@ class Bench:
             show(what, 1000 * seconds, "ms", remark=f"{replayed['ops'] / seconds:,.0f} ops/s")
 
 
+def _millions(ops: int) -> str:
+    return f"{ops / MILLION:g} M ops"
+
+
 def _bytes(path: Path) -> int:
     return path.stat().st_size if path.is_file() else sum(f.stat().st_size for f in path.iterdir())
 
@@ -210,7 +235,9 @@ def main() -> int:
         bench = Bench(Path(folder), quick=asked.quick)
         for part in chosen:
             getattr(bench, part)()
-        bench.figures.summary()
+        print(f"\n{bench.figures.summary()}")
+        if asked.quick:
+            print("(small tapes: the budgets are those of the full ones)")
     return 0
 
 
