@@ -15,6 +15,7 @@ from tapedelay.formats.delays.resolved import BEFORE_START, Delays
 from tapedelay.formats.errors import ReplayFailed, Unsupported, UsageError
 from tapedelay.formats.litmus import parse
 from tapedelay.replayer.backends.opencl.device_side import DeviceSide
+from tapedelay.replayer.backends.opencl.memory import AFTER, SLOTS, STAMP
 from tapedelay.replayer.backends.opencl.platform import Device, choose
 from tapedelay.replayer.backends.opencl.session import Session
 from tapedelay.replayer.backends.opencl.values import digest, fold, lost, mark_of, pattern, stamp_of
@@ -111,7 +112,7 @@ def run_kernel(session: Session, kernel: Any, rows: list[list[int]]) -> np.ndarr
     kernel.set_arg(4, np.int64(0))
     kernel.set_arg(5, np.int64(len(rows)))
     cl.enqueue_nd_range_kernel(session.clock, kernel, (1,), (1,)).wait()
-    slots = np.zeros((2, 3), np.uint64)
+    slots = np.zeros((2, SLOTS), np.uint64)
     return np.asarray(session.fetch(session.slots, slots))
 
 
@@ -136,7 +137,7 @@ def test_host_and_device_agree_on_digests_marks_and_stamps(session: Session, at:
     assert torn.sum() == min(8 - to % 8, 9)
     slots = run_kernel(session, session.end, rows)
     stamp = stamp_of(7, 1, fold([(0, seen, seen)]))
-    assert slots[:, 1:].tolist() == [[seen, 0], [0, stamp]]
+    assert slots[:, AFTER : STAMP + 1].tolist() == [[seen, 0], [0, stamp]]
     wanted = np.where(torn, pattern(mark_of(7), to, 9), pattern(stamp, to, 9))
     after = session.fetch(session.arena, np.empty(128, np.uint8))
     assert after[to : to + 9].tolist() == wanted.tolist()

@@ -13,6 +13,7 @@ from ..protocol import Capabilities, Options, Pin
 from .graph import lay_out
 from .judge import Judge
 from .lives import Lives
+from .meetings import Meetings, meetings
 from .memory import map_memory
 from .platform import choose, why_not
 from .run import Trace, run_once
@@ -88,7 +89,7 @@ class LoadedOpenCL:
         self.session = open_session(self.device, self.graph, self.memory, program.tape.where)
         self._closed = False
         try:
-            reference = self._run(Delays.of(), np.array(self.graph.nodes(), np.int32))
+            reference = self._run(Delays.of(), np.array(self.graph.nodes(), np.int32), reference=True)
             lives = Lives(program, self.graph, self.memory)
             self.judge = Judge(self.graph, self.memory, lives, reference, self.device.name)
         except BaseException:
@@ -116,7 +117,7 @@ class LoadedOpenCL:
         self._closed = True
         self.session.close()
 
-    def _run(self, delays: Delays, pin: npt.NDArray[np.int32] | None) -> Trace:
+    def _run(self, delays: Delays, pin: npt.NDArray[np.int32] | None, *, reference: bool = False) -> Trace:
         if self.session.broken:
             raise ReplayFailed(
                 "commands of an earlier run that was given up have not ended",
@@ -124,7 +125,10 @@ class LoadedOpenCL:
                 next_step="load the program again, in a new process if that does not help",
             )
         timing = Timing(self.program, self.graph, delays, self.options.time_scale, pin)
-        return run_once(self.session, self.program, self.graph, timing, self.options.timeout_s)
+        # The reference runs units one by one: what happens inside of one with parts meets nothing.
+        alone = pin is None or reference
+        met = Meetings() if alone else meetings(timing.place, self.graph, self.memory)
+        return run_once(self.session, self.program, self.graph, timing, met, self.options.timeout_s)
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"on {self.device.name}, up to {self.device.workers} commands at once"]

@@ -8,9 +8,11 @@ from itertools import groupby
 from operator import xor
 
 import numpy as np
+import numpy.typing as npt
 
 from ...layout import Layout
 from ...outcome import Seen
+from .meetings import Piece
 from .memory import WRITE, XOR, Access, Memory
 from .values import Bytes, first_of, mark_of, pattern
 
@@ -34,13 +36,20 @@ class Decoder:
         By access, what it wrote in the run.
     reference : sequence of int
         The same in the reference order; a stamp that differs came out of something wrong.
+    pieces : iterable of Piece
+        Of a pinned run: what ops wrote at once.
     """
 
-    def __init__(self, memory: Memory, stamps: Sequence[int], reference: Sequence[int]) -> None:
+    def __init__(
+        self, memory: Memory, stamps: Sequence[int], reference: Sequence[int], pieces: Iterable[Piece] = ()
+    ) -> None:
         self.memory = memory
         self._writers: dict[int, Writer] = {}
         self._added: dict[int, list[tuple[int, Writer]]] = {}
         self._values: dict[int, list[int]] = {}
+        self._torn: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            self._torn.setdefault(piece.access.root, []).append(piece)
         roots = {a.root for a in memory.all}
         for root in roots:
             self._learn(root, first_of(root), (-1, "version"))
@@ -79,6 +88,15 @@ class Decoder:
                 yield Seen(low, high, *writer)
             begin = end
 
+    def torn(self, root: int, at: int, rows: npt.NDArray[np.int64]) -> Iterator[Seen]:
+        """Yield the bytes, at real address `at`, that ops were writing to: by byte, the row or -1."""
+        begin = 0
+        for row, run in groupby(rows.tolist()):
+            end = begin + len(list(run))
+            if row >= 0:
+                yield Seen(*self._layout(root).recorded(root, at + begin, at + end), row, "torn")
+            begin = end
+
     def _layout(self, root: int) -> Layout:
         return self.memory.host if self.memory.host.place(root) >= 0 else self.memory.device
 
@@ -92,7 +110,20 @@ class Decoder:
             whole = self._word(root, int.from_bytes(piece.tobytes(), "little")) if length == 8 else None
             found += [whole] * length if whole else self._pieces(root, at + i, piece)
             i += length
+        # A byte or two of a mark are too few to know it by.
+        if root in self._torn:
+            values = content.tolist()
+            found = [
+                w if w != UNKNOWN else self._at_once(root, at + i, values[i]) for i, w in enumerate(found)
+            ]
         return found
+
+    def _at_once(self, root: int, at: int, byte: int) -> Writer:
+        for piece in self._torn[root]:
+            mark = mark_of(piece.access.op) >> 8 * (at % 8) & 0xFF
+            if piece.at <= at < piece.at + piece.bytes and byte == mark:
+                return piece.access.row, "torn"
+        return UNKNOWN
 
     def _word(self, root: int, value: int) -> Writer | None:
         """Return who wrote a word; of several that added to it, the last in row order."""

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from .graph import Graph
+from .meetings import Meetings, Piece
 from .memory import FOLD, KIN, WRITE, XOR, Access, Memory
 from .nodes import Nodes
 from .session import Session
 from .timing import Timing
+from .values import mark_of
 
 __all__ = ["DeviceSide", "Stamps"]
 
@@ -75,6 +77,14 @@ class _Commands:
         kernel.set_arg(5, np.int64(accesses[-1].index + 1))
         self._run(kernel)
 
+    def tear(self, piece: Piece) -> None:
+        """Leave nobody's version where two ops wrote at once."""
+        kernel, a = self.session.tear, piece.access
+        numbers = (a.data + piece.at - a.at, piece.bytes, piece.at, mark_of(a.op))
+        for at, number in enumerate(numbers, 1):
+            kernel.set_arg(at, np.uint64(number))
+        self._run(kernel)
+
     def upload(self, at: int, host_at: int, count: int) -> None:
         """Copy host memory to the arena."""
         host = self.session.host[host_at : host_at + count]
@@ -119,12 +129,13 @@ class DeviceSide:
     yet waits here, and its issuer goes on.
     """
 
-    def __init__(self, session: Session, graph: Graph, nodes: Nodes, timing: Timing) -> None:
+    def __init__(self, session: Session, graph: Graph, nodes: Nodes, timing: Timing, met: Meetings) -> None:
         self.session = session
         self.graph = graph
         self.memory: Memory = session.memory
         self.nodes = nodes
         self.timing = timing
+        self.met = met
         self.ready: set[int] = set()
         self.stamps: dict[int, Stamps] = {}
         self.ticks: list[Any] = []
@@ -199,6 +210,8 @@ class DeviceSide:
             self._copies(commands, unit)
         if accesses:
             commands.accesses(self.session.end, accesses)
+        for piece in self.met.pieces.get(unit, ()):
+            commands.tear(piece)
         for a in accesses:
             if a.stage >= 0 and a.mode & (WRITE | XOR):
                 commands.download(a.at, a.stage, a.bytes)

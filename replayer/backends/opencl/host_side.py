@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from .device_side import DeviceSide
 from .graph import ISSUE, JOIN, LEAVE, NOBODY, Graph, Item
+from .meetings import Meetings
 from .memory import FOLD, KIN, WRITE, XOR, Access
 from .nodes import Nodes
 from .session import Session
 from .timing import Timing
-from .values import Bytes, digest, fold, lost, mark_of, pattern, stamp_of
+from .values import MASK, Bytes, digest, fold, lost, mark_of, pattern, stamp_of
 
 __all__ = ["HostSide", "Look"]
 
@@ -55,9 +56,10 @@ class HostSide:
         nodes: Nodes,
         timing: Timing,
         device: DeviceSide,
+        met: Meetings,
     ) -> None:
         self.session, self.graph, self.nodes = session, graph, nodes
-        self.timing, self.device = timing, device
+        self.timing, self.device, self.met = timing, device, met
         rows = graph.contract.ops.rows
         never = np.full(rows, -1, np.int64)
         self.issue_ns, self.start_ns, self.done_ns, self.end_ns = (never.copy() for _ in range(4))
@@ -141,11 +143,14 @@ class HostSide:
             self._write(unit, copy.target, self._read(unit, copy.source)[: copy.bytes])
             copied[copy.source.index] = self._read(unit, copy.target)[: copy.bytes]
         for a in accesses:
-            if a.mode & FOLD and not a.mode & KIN:
+            if a.mode & FOLD:
                 self._look_again(unit, a, copied.get(a.index), torn.get(a.index))
         for a in accesses:
             if a.mode & (WRITE | XOR):
                 self._stamp(unit, a, accesses, torn.get(a.index))
+        for piece in self.met.pieces.get(unit, ()):
+            a, mark = piece.access, mark_of(piece.access.op)
+            self._write(unit, a, pattern(mark, piece.at, piece.bytes), piece.at)
         self.done_ns[unit] = time.perf_counter_ns()
         self._sleep(self.timing.after_end(unit))
         self.end_ns[unit] = time.perf_counter_ns()
@@ -155,11 +160,13 @@ class HostSide:
     def _look_again(self, unit: int, a: Access, copied: Bytes | None, torn: Lost | None) -> None:
         look, content = self.looks[a.index], self._read(unit, a)
         if torn is not None:
-            look.after = ~look.before & ((1 << 64) - 1) if torn.any() else look.before
-        else:
+            look.after = ~look.before & MASK if torn.any() else look.before
+        elif not a.mode & KIN:
             if copied is not None:
                 content = np.concatenate((copied, content[len(copied) :]))
             look.after = digest(content, a.at)
+        if a.index in self.met.torn and look.after == look.before:
+            look.after = ~look.before & MASK
         if look.after != look.before:
             look.content_after = content.tobytes()
 
@@ -191,13 +198,14 @@ class HostSide:
         ))  # fmt: skip
         return content
 
-    def _write(self, unit: int, a: Access, content: Bytes) -> None:
+    def _write(self, unit: int, a: Access, content: Bytes, at: int = -1) -> None:
+        at = at if at >= 0 else a.at
         if a.host:
-            self.session.host[a.at : a.at + len(content)] = content
+            self.session.host[at : at + len(content)] = content
             return
         content = np.ascontiguousarray(content)
         self._copy(unit, lambda cl, queue: cl.enqueue_copy(
-            queue, self.session.arena, content, dst_offset=a.at, is_blocking=False
+            queue, self.session.arena, content, dst_offset=at, is_blocking=False
         ))  # fmt: skip
 
     def _copy(self, unit: int, enqueue: Callable[[Any, Any], Any]) -> None:

@@ -6,14 +6,15 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ....formats.errors import ReplayFailed
 from ...layout import Layout
-from ...outcome import AT_END, Outcome, Seen, WrongRead
+from ...outcome import AT_END, Outcome, Seen, WrongRead, own_first
 from .decode import Decoder, content_of, joined
 from .graph import Graph
 from .lives import Lives
-from .memory import KIN, Access, Memory
+from .memory import Access, Memory
 from .run import Trace
 from .values import Bytes
 
@@ -63,7 +64,9 @@ class Judge:
             if unit in graph.home:
                 start[row], end[row] = trace.start_ns[unit], trace.end_ns[unit]
         wrong = self._whole([*self._wrong_reads(trace), *self.lives.facts(trace)])
-        wrong = _once(sorted(wrong, key=lambda w: w.at_ns))
+        # Of two that meet, the one that has just started comes first; values come before lifetimes.
+        starts = trace.start_ns
+        wrong.sort(key=lambda w: (w.at_ns, w.kind not in _VALUES, w.at_ns > starts[self._unit[w.row]]))
         wrong += self._at_end(trace)
         stuck = graph.order.stuck
         accesses = [a for a in self.memory.all if a.judged and trace.start_ns[self._unit[a.row]] >= 0]
@@ -73,8 +76,9 @@ class Judge:
             trace.issue_ns,
             start,
             end,
-            [_told(w) for w in wrong[:limit]],
+            [_told(w) for w in own_first(wrong, limit)],
             len(wrong),
+            sum(not w.derived for w in wrong),
             _chain(wrong, graph),
             reads=reads,
             stuck=tuple(sorted(r for u in stuck.units for r in graph.contract.rows_of(u))),
@@ -92,13 +96,16 @@ class Judge:
             if not a.judged or trace.start_ns[unit] < 0:
                 continue
             stale = trace.before[a.index] != reference.before[a.index]
-            ended = trace.done_ns[unit] >= 0 and not a.mode & KIN
-            during = ended and trace.after[a.index] != trace.before[a.index]
+            during = trace.done_ns[unit] >= 0 and trace.after[a.index] != trace.before[a.index]
             if not stale and not during:
                 continue
-            decoder = decoder or Decoder(self.memory, trace.stamp, reference.stamp)
+            decoder = decoder or self._decoder(trace)
             found.append(self._wrong(a, trace, decoder, stale=stale, during=during))
         return found
+
+    def _decoder(self, trace: Trace) -> Decoder:
+        pieces = (p for some in trace.met.pieces.values() for p in some)
+        return Decoder(self.memory, trace.stamp, self.reference.stamp, pieces)
 
     def _whole(self, wrong: list[WrongRead]) -> list[WrongRead]:
         """Tell an access of several ranges, units of a pool, as one."""
@@ -124,18 +131,39 @@ class Judge:
         return found
 
     def _wrong(self, a: Access, trace: Trace, decoder: Decoder, *, stale: bool, during: bool) -> WrongRead:
-        unit = self._unit[a.row]
-        at = int(trace.start_ns[unit] if stale else trace.done_ns[unit])
-        got = content_of(a, trace.content if stale else trace.content_after)
+        at = self._when(a, trace, stale=stale)
+        first = not stale or a.index in trace.met.at_start
+        met = self._met(a, trace) if first else []
+        got = content_of(a, trace.content if stale or met else trace.content_after)
         wanted = content_of(a, self.reference.content)
         saw: tuple[Seen, ...] = ()
         expected: tuple[Seen, ...] = ()
         if got is not None and wanted is not None:
-            saw = joined(decoder.parts(a.root, a.at, got, wanted))
-            expected = joined(self._expected.parts(a.root, a.at, wanted, got))
-        torn = during or any(s.state == "torn" for s in saw)
+            others = _others(a, met)
+            quiet = others < 0
+            parts = decoder.parts(a.root, a.at, np.where(quiet, got, wanted), wanted)
+            saw = joined(sorted([*parts, *decoder.torn(a.root, a.at, others)], key=lambda s: s.begin))
+            other = np.where(quiet, got, ~wanted)
+            expected = joined(self._expected.parts(a.root, a.at, wanted, other))
+        torn = (during and first) or any(s.state == "torn" for s in saw)
         kind, derived = ("torn", False) if torn else ("stale", _derived(saw, expected))
         return WrongRead(a.row, a.access, kind, a.root, a.begin, a.end, at, saw, expected, derived)
+
+    def _when(self, a: Access, trace: Trace, *, stale: bool) -> int:
+        """Return when it became a fact, ns."""
+        unit = self._unit[a.row]
+        if stale or a.index in trace.met.at_start:
+            return int(trace.start_ns[unit])
+        later = trace.met.torn.get(a.index)
+        return int(trace.start_ns[self._unit[later[0].row]] if later else trace.done_ns[unit])
+
+    def _met(self, a: Access, trace: Trace) -> list[Access]:
+        """Return who was writing to it when that became a fact, by the order of a pinned run."""
+        others = trace.met.torn.get(a.index, [])
+        already = trace.met.at_start.get(a.index, 0)
+        if already:
+            return others[:already]
+        return [b for b in others if self._unit[b.row] == self._unit[others[0].row]]
 
     def _roots(self) -> list[tuple[int, int, int, Layout, bool]]:
         """Return (root, begin, end, layout, in host memory) of what the host reads at the end."""
@@ -154,7 +182,7 @@ class Judge:
             got, wanted = (_part(t, begin, end, in_host) for t in (trace, self.reference))
             if np.array_equal(got, wanted):
                 continue
-            decoder = decoder or Decoder(self.memory, trace.stamp, self.reference.stamp)
+            decoder = decoder or self._decoder(trace)
             saw = joined(decoder.parts(root, begin, got, wanted))
             expected = joined(self._expected.parts(root, begin, wanted, got))
             low, high = layout.recorded(root, begin, end)
@@ -164,19 +192,16 @@ class Judge:
         return found
 
 
+def _others(a: Access, met: list[Access]) -> npt.NDArray[np.int64]:
+    """Return the row that was writing to each byte, or -1."""
+    found = np.full(a.bytes, -1, np.int64)
+    for b in reversed(met):
+        found[max(b.at - a.at, 0) : b.at + b.bytes - a.at] = b.row
+    return found
+
+
 def _part(trace: Trace, begin: int, end: int, in_host: bool) -> Bytes:
     return (trace.host if in_host else trace.arena)[begin:end]
-
-
-def _once(wrong: list[WrongRead]) -> list[WrongRead]:
-    """Count each access once, as what it was first."""
-    seen: set[tuple[int, int]] = set()
-    found = []
-    for w in wrong:
-        if w.access < 0 or (w.row, w.access) not in seen:
-            found.append(w)
-        seen.add((w.row, w.access))
-    return found
 
 
 def _told(wrong: WrongRead) -> WrongRead:

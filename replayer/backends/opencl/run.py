@@ -16,6 +16,7 @@ from .calibrate import ClockMap, sample_clock
 from .device_side import DeviceSide
 from .graph import NOBODY, Graph
 from .host_side import HostSide
+from .meetings import Meetings
 from .memory import AFTER, BEFORE, SLOTS, STAMP
 from .nodes import Aborted, Nodes, command_failed
 from .session import Session
@@ -50,6 +51,8 @@ class Trace:
         digests differ.
     arena, host : numpy.ndarray of uint8
         Memory at the end.
+    met : Meetings
+        Of a pinned run: who was in flight together.
     """
 
     issue_ns: Times
@@ -65,6 +68,7 @@ class Trace:
     content_after: dict[int, bytes]
     arena: Bytes
     host: Bytes
+    met: Meetings
 
 
 class _Watch:
@@ -131,8 +135,10 @@ class _Watch:
         return not any(t.is_alive() for t in threads)
 
 
-def run_once(session: Session, program: Program, graph: Graph, timing: Timing, timeout_s: float) -> Trace:
-    """Run a program.
+def run_once(
+    session: Session, program: Program, graph: Graph, timing: Timing, met: Meetings, timeout_s: float
+) -> Trace:
+    """Run a program; `met`: who will be in flight together, where that is known.
 
     Raises
     ------
@@ -141,10 +147,10 @@ def run_once(session: Session, program: Program, graph: Graph, timing: Timing, t
     """
     cl = session.device.cl
     nodes = Nodes(cl, session.device.context)
-    device = DeviceSide(session, graph, nodes, timing)
-    host = HostSide(session, graph, nodes, timing, device)
+    device = DeviceSide(session, graph, nodes, timing, met)
+    host = HostSide(session, graph, nodes, timing, device, met)
     watch = _Watch(session, nodes, device, host, timeout_s + timing.longest_ns / 1e9)
-    session.reset()
+    session.reset(met.torn)
     clock = sample_clock(cl, session.clock)
     begin = threading.Barrier(len(graph.programs) + 1)
     started = [0]
@@ -224,4 +230,5 @@ def _collect(
         content_after,
         arena,
         session.host.copy(),
+        host.met,
     )

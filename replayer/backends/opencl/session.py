@@ -13,7 +13,7 @@ import numpy as np
 from ....formats.errors import ReplayFailed, Unsupported
 from .calibrate import Spin, calibrate_spin
 from .graph import NOBODY, Graph
-from .memory import COLUMNS, SLOTS, Memory
+from .memory import COLUMNS, SLOTS, TORN, Memory
 from .platform import Device
 from .values import Bytes
 
@@ -38,7 +38,7 @@ class Session:
         Device memory; what kernels read about accesses; what they say about them; what was read; nothing.
     host : numpy.ndarray of uint8
         Host memory, pinned.
-    begin, look, end, spin, flip : pyopencl.Kernel
+    begin, look, end, spin, flip, tear : pyopencl.Kernel
         With their buffers set.
     broken : bool
         Commands of a run that was given up still run.
@@ -59,17 +59,19 @@ class Session:
     end: Any = None
     spin: Any = None
     flip: Any = None
+    tear: Any = None
     clock: Any = None
     broken: bool = False
     spinning: Spin = field(default_factory=lambda: Spin(1.0))
 
-    def reset(self) -> None:
-        """Put all memory into its first state."""
+    def reset(self, torn: Iterable[int] = ()) -> None:
+        """Put all memory into its first state; `torn`: indices of accesses that will read what is written."""
         cl, memory = self.device.cl, self.memory
         self.stop_spinning(False)
         self.host[:] = memory.host_first
         cl.enqueue_copy(self.clock, self.arena, memory.arena_first, is_blocking=True)
-        blank = np.zeros(max(len(memory.all), 1) * SLOTS, np.uint64)
+        blank = np.zeros((max(len(memory.all), 1), SLOTS), np.uint64)
+        blank[list(torn), TORN] = 1
         cl.enqueue_copy(self.clock, self.slots, blank, is_blocking=True)
 
     def stop_spinning(self, stop: bool) -> None:
@@ -92,7 +94,7 @@ class Session:
         if self.pinned is not None:
             self.host = np.empty(0, np.uint8)
         self.queues.clear()
-        self.begin = self.look = self.end = self.spin = self.flip = self.clock = None
+        self.begin = self.look = self.end = self.spin = self.flip = self.tear = self.clock = None
         self.arena = self.table = self.slots = self.snap = self.sink = self.pinned = None
 
 
@@ -171,13 +173,14 @@ def _kernels(session: Session) -> None:
     device = session.device
     if device not in _PROGRAMS:
         _PROGRAMS[device] = _build(device)
-    session.begin, session.look, session.end, session.spin, session.flip = (
-        cl.Kernel(_PROGRAMS[device], name) for name in ("begin", "look", "end", "spin", "xor_range")
+    session.begin, session.look, session.end, session.spin, session.flip, session.tear = (
+        cl.Kernel(_PROGRAMS[device], name) for name in ("begin", "look", "end", "spin", "xor_range", "tear")
     )
     for kernel in (session.begin, session.look, session.end):
         for at, buffer in enumerate((session.arena, session.table, session.slots, session.snap)):
             kernel.set_arg(at, buffer)
     session.flip.set_arg(0, session.arena)
+    session.tear.set_arg(0, session.arena)
     session.spin.set_arg(0, session.sink)
     session.stop_spinning(False)
     if device not in _SPINS:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "digest", "first_of", "fold", "lost", "mark_of", "mix", "pattern", "stamp_of"]
+__all__ = ["MASK", "Bytes", "digest", "first_of", "fold", "lost", "mark_of", "mix", "pattern", "stamp_of"]
 
 Bytes = npt.NDArray[np.uint8]
 
