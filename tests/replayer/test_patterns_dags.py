@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -13,7 +12,6 @@ from tapedelay.replayer.patterns.dags import MEANS, Dag, random_dag
 
 from .brute_force import BruteForce
 
-SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 SHAPES = [(6, 2, None), (8, 3, None), (9, 4, 3), (10, 5, None), (10, 3, 4), (12, 8, None), (12, 6, 5)]
 """Ops, queues, slots."""
 
@@ -45,9 +43,10 @@ def stated(p: Pattern) -> set[tuple[str, str, str]]:
     return {(v.first, v.second, v.hazard) for v in p.verdicts if v.kind != "clean"}
 
 
-def test_a_removed_link_is_caught_if_and_only_if_it_was_needed() -> None:
+@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_removed_link_is_caught_if_and_only_if_it_was_needed(count: int) -> None:
     counts: Counter[bool] = Counter()
-    for dag in graphs(60 if SOAK else 5):
+    for dag in graphs(count):
         assert checked(dag.pattern("edge")) == set()
         for link in dag.links:
             p = dag.pattern("edge", link)
@@ -57,9 +56,10 @@ def test_a_removed_link_is_caught_if_and_only_if_it_was_needed() -> None:
     assert min(counts.values()) > 40, counts
 
 
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("means", MEANS)
-def test_it_does_not_matter_how_links_are_written(means: str) -> None:
-    for seed in range(12 if SOAK else 3):
+def test_it_does_not_matter_how_links_are_written(means: str, count: int) -> None:
+    for seed in range(count):
         dag = random_dag(seed, ops=7, queues=3)
         assert checked(dag.pattern(means)) == set()
         for link in dag.links:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -18,8 +17,6 @@ from tapedelay.replayer.program import Program
 
 from .aiming import NONE, small_delays
 from .random_tapes import BYTES, random_tape
-
-SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 
 
 def wrong(outcome: Outcome) -> set[tuple[int, int, str, int]]:
@@ -47,10 +44,11 @@ def agree(tape: Tape, plans: int, seed: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("seed", range(4))
-def test_threads_see_what_virtual_time_shows(seed: int) -> None:
+def test_threads_see_what_virtual_time_shows(seed: int, count: int) -> None:
     counts: Counter[str] = Counter()
-    for i in range(2000 if SOAK else 50):
+    for i in range(count):
         number = seed * 100_000 + i
         counts += agree(random_tape(random.Random(number).randbytes(BYTES)), 3, number)
     assert min(counts["clean"], counts["wrong"]) > 20, counts

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tapedelay.formats.delays import BEFORE_START, Delays
 from tapedelay.formats.errors import InvalidTape
@@ -23,7 +23,7 @@ from .random_tapes import BYTES, random_tape
 from .replay_model import Memory, Model
 from .test_replay_model import as_delays, random_delays, timed
 
-SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
+COUNTS = [300, pytest.param(5_000, marks=pytest.mark.soak)]
 
 
 def loaded(seed: int) -> tuple[Any, Program, Report, random.Random] | None:
@@ -37,9 +37,10 @@ def loaded(seed: int) -> tuple[Any, Program, Report, random.Random] | None:
     return VirtualBackend().load(program, Options(wrong_limit=1000)), program, report, r
 
 
-def test_what_check_finds_nothing_on_is_clean_under_any_delays() -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_check_finds_nothing_on_is_clean_under_any_delays(count: int) -> None:
     clean = 0
-    for seed in range(20_000 if SOAK else 300):
+    for seed in range(count):
         case = loaded(seed)
         if case is None or case[2].findings:
             continue
@@ -91,9 +92,10 @@ def turned(run: Any, program: Program, report: Report) -> Iterator[tuple[Finding
             yield finding, reader, got
 
 
-def test_a_race_that_is_turned_around_shows_a_wrong_read() -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_race_that_is_turned_around_shows_a_wrong_read(count: int) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(20_000 if SOAK else 300):
+    for seed in range(count):
         case = loaded(seed)
         for finding, reader, got in turned(*case[:3]) if case is not None else ():
             assert reader in {w.row for w in got.wrong}, (seed, finding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from typing import Any
@@ -20,8 +19,6 @@ from tapedelay.replayer.program import Program
 
 from .random_tapes import BYTES, random_tape
 from .replay_model import Model, Run, Wrong
-
-SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 
 
 def timed(tape: Tape, r: random.Random) -> Tape:
@@ -117,9 +114,10 @@ def compare(seed: int, seen: Counter[str]) -> None:
         seen.update(f"{k} wrong" for k in kinds if got.wrong_count)
 
 
-def test_runs_are_those_of_the_model() -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_runs_are_those_of_the_model(count: int) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(30_000 if SOAK else 200):
+    for seed in range(count):
         try:
             compare(seed, seen)
         except AssertionError as e:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
+
+import pytest
 
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer.backends.protocol import Options
@@ -14,8 +15,6 @@ from tapedelay.replayer.program import Program
 from .aiming import small_delays
 from .brute_force import BruteForce
 from .random_tapes import BYTES, random_tape
-
-SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 
 
 def safe_tapes(first: int, count: int) -> Iterator[tuple[int, Tape]]:
@@ -30,9 +29,10 @@ def safe_tapes(first: int, count: int) -> Iterator[tuple[int, Tape]]:
             yield seed, tape
 
 
-def test_threads_find_nothing_where_nothing_is() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(2_000, marks=pytest.mark.soak)])
+def test_threads_find_nothing_where_nothing_is(count: int) -> None:
     tapes = 0
-    for seed, tape in safe_tapes(2_000_000, 5_000 if SOAK else 100):
+    for seed, tape in safe_tapes(2_000_000, count):
         program = Program.from_tape(tape)
         run = ThreadsBackend().load(program, Options())
         for delays in small_delays(program, 3, seed=seed, max_ns=100_000):
