@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-__all__ = ["printable", "quoted"]
+__all__ = ["plural", "printable", "quoted"]
 
 
 def printable(text: str) -> str:
@@ -29,3 +29,8 @@ def quoted(path: str | Path) -> str:
         for c in text
     )
     return f"$'{''.join(words)}'"
+
+
+def plural(count: int, word: str, words: str = "") -> str:
+    """Return ``1 race`` or ``1,423 races``."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"

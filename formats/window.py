@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from .builder import table_from_rows
 from .edges import RULES, resolve
+from .errors import UsageError
 from .tape import Manifest, Tape
 
-__all__ = ["window", "windows"]
+__all__ = ["window", "window_of_ops", "windows"]
 
 Rows = list[dict[str, Any]]
 Bools = npt.NDArray[np.bool_]
@@ -55,6 +56,26 @@ def window(tape: Tape, begin: int, end: int) -> Tape:
         note = f"window {begin}:{min(end, last + 1)} of {ops.num_rows} ops"
         manifest = replace(manifest, notes=(*manifest.notes, note))
     return Tape(manifest, arrow, name=tape.name)
+
+
+def window_of_ops(tape: Tape, first: int | None, last: int | None) -> Tape:
+    """Return the window ``first <= op < last``; None: from the first op on, or to the last one.
+
+    Raises
+    ------
+    UsageError
+        Nothing is in it.
+    """
+    part = window(tape, first or 0, 1 << 62 if last is None else last)
+    if part.rows("ops"):
+        return part
+    ids = tape.columns("ops", ("op",)).column("op")
+    raise UsageError(
+        f"no op in {':'.join('' if e is None else str(e) for e in (first, last))}",
+        expected=f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "ops: it has none",
+        where=tape.where,
+        next_step="choose another range; tapedelay info --dump shows the ops",
+    )
 
 
 def windows(manifest: Manifest) -> tuple[str, ...]:

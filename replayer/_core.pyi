@@ -99,8 +99,11 @@ class Virtual:
         int,
         tuple[int, ...],
         bool,
+        int,
     ]:
-        """Return issue, start, end of each row (-1: never), wrong reads, how many, chain, whether too late."""
+        """Return issue, start, end of each row (-1: never), wrong reads, how many, chain, whether too late,
+        and how many of the wrong reads do not come out of earlier ones.
+        """
 
     def run_many(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AT_END", "WRONG_KINDS", "Outcome", "Seen", "WrongRead"]
+__all__ = ["AT_END", "WRONG_KINDS", "Outcome", "Seen", "WrongRead", "own_first"]
 
 AT_END = -1
 """Row of the host's read of every buffer after all ops."""
@@ -88,9 +89,11 @@ class Outcome:
         delay after the end is in it.
     wrong : list of WrongRead
         In the order in which they became facts, at most the limit that was asked for, the first of all always
-        among them.
+        among them. Those that come out of others (``derived``) are the first to be left out.
     wrong_count : int
         How many there are.
+    own_count : int or None
+        How many of them do not come out of earlier ones; None where the backend does not know.
     chain : tuple of int
         Rows from the first wrong read on to a read of the host that saw what came out of it (`AT_END` last if
         it is the one at the end); empty where no host read saw anything.
@@ -114,6 +117,7 @@ class Outcome:
     end_ns: npt.NDArray[np.int64]
     wrong: list[WrongRead] = field(default_factory=list)
     wrong_count: int = 0
+    own_count: int | None = None
     chain: tuple[int, ...] = ()
     judged: bool = True
     reads: int = 0
@@ -126,6 +130,13 @@ class Outcome:
     def first(self) -> WrongRead | None:
         """The first wrong read."""
         return self.wrong[0] if self.wrong else None
+
+    @property
+    def unlisted(self) -> int:
+        """Wrong reads that are left out of `wrong` and may not come out of those that are in it."""
+        if self.own_count is None:
+            return max(self.wrong_count - len(self.wrong), 0)
+        return max(self.own_count - sum(not w.derived for w in self.wrong), 0)
 
     @property
     def deadlock(self) -> bool:
@@ -141,3 +152,19 @@ class Outcome:
     def total_ns(self) -> int:
         """When the last op ended."""
         return int(self.end_ns.max(initial=0))
+
+
+def own_first(wrong: Sequence[WrongRead], limit: int) -> list[WrongRead]:
+    """Return at most so many wrong reads, in their order; those that come out of others are left out first.
+
+    The first of all always stays.
+    """
+    if len(wrong) <= limit:
+        return list(wrong)
+    kept = [*wrong[:1]]
+    room = limit - 1 - min(sum(not w.derived for w in wrong[1:]), limit - 1)
+    for w in wrong[1:]:
+        if len(kept) < limit and (not w.derived or room > 0):
+            kept.append(w)
+            room -= w.derived
+    return kept

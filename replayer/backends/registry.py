@@ -102,7 +102,12 @@ def find_backend(name: str) -> Backend:
         It cannot run on this machine.
     """
     if name not in names():
-        raise UsageError(f"no backend {name!r}", expected=", ".join(names()), where="backend")
+        raise UsageError(
+            f"no backend {name!r}",
+            expected=", ".join(names()),
+            where="backend",
+            next_step="choose one of them, or install the package that brings it",
+        )
     backend = _make(name)
     why = _why_not(name, backend)
     if why:

@@ -11,7 +11,7 @@ from ...formats.delays import Delays
 from ...formats.errors import ReplayFailed, Unsupported, UsageError
 from .. import _core
 from ..layout import Layout
-from ..outcome import WRONG_KINDS, Outcome, Seen, WrongRead
+from ..outcome import WRONG_KINDS, Outcome, Seen, WrongRead, own_first
 from ..program import Program, checked
 from .protocol import Capabilities, Options, Pin
 
@@ -19,6 +19,9 @@ __all__ = ["MAX_THREADS", "LoadedThreads", "ThreadsBackend"]
 
 MAX_THREADS = 512
 """A tape with more queues than that is refused: each one is a thread."""
+
+_TOLD = 10_000
+"""How many wrong reads are looked at, to find those that do not come out of others."""
 
 _STATES = ("version", "derived", "torn", "unknown")
 _FREE = np.empty(0, np.int32)
@@ -113,7 +116,7 @@ class LoadedThreads:
             try:
                 found = self._core.run(
                     delays.row, delays.place, delays.ns, _FREE if pin is None else pin.schedule,
-                    options.time_scale, options.timeout_s, max(options.wrong_limit, 1),
+                    options.time_scale, options.timeout_s, max(options.wrong_limit, _TOLD),
                 )  # fmt: skip
             except ValueError as error:
                 raise UsageError(
@@ -122,7 +125,8 @@ class LoadedThreads:
                     where=self._program.tape.where,
                 ) from error
             reads = self._core.reads
-        issue, start, end, wrong, count, chain, finish, late_row, late_ns = found
+        issue, start, end, told, count, chain, finish, late_row, late_ns = found
+        wrong = [self._wrong_read(w) for w in told]
         if finish == _LATE:
             raise self._too_slow(late_row, late_ns)
         stuck, notes = self._stuck, self._program.notes
@@ -134,8 +138,9 @@ class LoadedThreads:
             issue_ns=issue,
             start_ns=start,
             end_ns=end,
-            wrong=[self._wrong_read(w) for w in wrong],
+            wrong=own_first(wrong, max(options.wrong_limit, 1)),
             wrong_count=count,
+            own_count=sum(not w.derived for w in wrong) if len(wrong) == count else None,
             chain=chain,
             judged=options.values,
             reads=reads if options.values else 0,

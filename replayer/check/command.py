@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,20 +16,20 @@ from ...formats.commands.common import (
     quoted,
     say_next,
 )
+from ...formats.commands.progress import LARGE, progress
 from ...formats.disk import check_output
 from ...formats.errors import UsageError
 from ...formats.litmus import Verdict
 from ...formats.load import load_tape
+from ...formats.shown import plural
 from ...formats.tape import Tape
 from .baseline import Baseline, read_baseline, write_baseline
-from .findings import NO_OPS, Finding, Group, OpView, Report, plural
-from .judge import Progress, check_tape
+from .findings import NO_OPS, Finding, Group, OpView, Report
+from .judge import check_tape
 from .stated import compare
 
 __all__ = ["Asked", "check", "render"]
 
-_LARGE = 50_000
-"""Ops from which on a terminal sees progress."""
 _WORDS = {
     "race": "race",
     "lifetime": "lifetime fault",
@@ -98,8 +96,8 @@ def check(
             next_step="leave the option out",
         )
     accepted = read_baseline(baseline) if baseline is not None else None
-    with _progress(loaded) as progress:
-        report = check_tape(loaded, accepted, progress=progress)
+    with progress(f"checking {loaded.name}", wanted=loaded.rows("ops") >= LARGE) as told:
+        report = check_tape(loaded, accepted, progress=told)
     report.stated = compare(verdicts, report)
     # A baseline holds also what stands behind other findings, or the next check would find that.
     written = write_baseline(write, check_tape(loaded, Baseline(everything=True))) if write is not None else 0
@@ -149,31 +147,6 @@ class Asked:
     write: Path | None = None
     show_all: bool = False
     repaired: bool = False
-
-
-class _Bar(AbstractContextManager[Progress]):
-    """A progress bar on stderr."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(console=Console(stderr=True), transient=True)
-        self._name = name
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        task = self._bar.add_task(f"checking {printable(self._name)}", total=None)
-        return lambda done, total: self._bar.update(task, completed=done, total=total)
-
-    def __exit__(self, *details: object) -> None:
-        self._bar.stop()
-
-
-def _progress(tape: Tape) -> AbstractContextManager[Progress | None]:
-    if sys.stderr.isatty() and tape.rows("ops") >= _LARGE:
-        return _Bar(tape.name)
-    return nullcontext()
 
 
 def _next(asked: Asked, report: Report) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...formats.shown import plural
 from ...formats.tape import Coverage, Tape
 from ...formats.window import windows
 from .. import _core
-from .findings import NO_OPS, Condition, plural
+from .findings import NO_OPS, Condition
 
 __all__ = ["conditions"]
 

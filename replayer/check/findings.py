@@ -333,11 +333,6 @@ def ranked(groups: Iterable[Group]) -> list[Group]:
     return sorted(groups, key=lambda g: (g.example.accepted, _SEVERITY.index(g.example.verdict)))
 
 
-def plural(count: int, word: str, words: str = "") -> str:
-    """Return ``1 race`` or ``2 races``."""
-    return f"{count} {word if count == 1 else words or word + 's'}"
-
-
 def joined(parts: Sequence[str]) -> str:
     """Return ``a, b and c``."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from ...formats.shown import plural
 from ...formats.tape import Tape
 from .. import _core
 from ..columns import core_tape
@@ -13,7 +14,7 @@ from .baseline import Baseline
 from .conditions import conditions
 from .explain import Views, signature, story
 from .faults import FAULTS, Pair, kind_of
-from .findings import Condition, Finding, Group, Report, plural, ranked
+from .findings import Condition, Finding, Group, Report, ranked
 
 __all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
 

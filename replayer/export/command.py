@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +17,8 @@ from ...formats.commands.common import (
     quoted,
     say_next,
 )
+from ...formats.commands.progress import LARGE, progress
+from ...formats.commands.ranges import range_of
 from ...formats.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ __all__ = ["FORMATS", "export"]
 
 FORMATS = ("litmus", "perfetto", "html")
 
-_LARGE = 50_000
-"""Ops from which on a terminal sees progress."""
 _MARKS_MAX = 100
 """Kinds of findings that a trace shows."""
 
@@ -71,15 +68,16 @@ def export(
     """
     from ...formats.disk import check_output
     from ...formats.load import load_tape
+    from ...formats.window import window_of_ops
 
     asked = Asked(tape, form, output, finding, as_json)
-    part = _slice(ops)
+    part = range_of("--ops", ops)
     _usable(asked)
     if output is not None:
         check_output(output, tape=tape, force=force)
     loaded = load_tape(tape)
     if part is not None:
-        loaded = _window(loaded, *part)
+        loaded = window_of_ops(loaded, *part)
     {"litmus": _litmus, "perfetto": _perfetto, "html": _html}[form](loaded, asked)
 
 
@@ -113,64 +111,11 @@ def _usable(asked: Asked) -> None:
         require_perfetto()
 
 
-def _slice(text: str | None) -> tuple[int, int] | None:
-    """Return the range of op ids of ``--ops``; either side may be left out."""
-    if text is None:
-        return None
-    first, colon, last = text.partition(":")
-    digits = all(
-        not part or (part.isdecimal() and part.isascii() and len(part) <= 18) for part in (first, last)
-    )
-    if not colon or not digits or not (first or last):
-        raise UsageError(
-            f"--ops {text}",
-            expected="FIRST:LAST, FIRST: or :LAST, op ids, LAST not included",
-            next_step="say --ops 100:200",
-        )
-    begin, end = int(first or 0), int(last or 1 << 62)
-    if begin >= end:
-        raise UsageError(
-            f"--ops {text} holds no op: LAST is not included",
-            expected="FIRST:LAST with FIRST below LAST",
-            next_step=f"say --ops {min(begin, end)}:{max(begin, end) + 1}",
-        )
-    return begin, end
-
-
-def _window(tape: Tape, begin: int, end: int) -> Tape:
-    from ...formats.window import window
-
-    part = window(tape, begin, end)
-    if not part.table("ops").num_rows:
-        ids = tape.table("ops").column("op")
-        has = f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "it has no ops"
-        raise UsageError(
-            f"no op in {begin}:{end if end < 1 << 62 else ''}",
-            expected=has,
-            where=tape.where,
-            next_step="choose another range; tapedelay info --dump shows the ops",
-        )
-    return part
-
-
-@contextmanager
-def _progress(tape: Tape, what: str) -> Iterator[Callable[[int, int], None] | None]:
-    if not sys.stderr.isatty() or tape.table("ops").num_rows < _LARGE:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{what} {printable(tape.name)}", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
 def _report(tape: Tape) -> Report:
     from ..check import check_tape
 
-    with _progress(tape, "checking") as progress:
-        return check_tape(tape, progress=progress)
+    with progress(f"checking {tape.name}", wanted=tape.rows("ops") >= LARGE) as told:
+        return check_tape(tape, progress=told)
 
 
 def _text(text: str, rows: int, asked: Asked, following: str, **more: Any) -> None:
@@ -199,7 +144,7 @@ def _litmus(tape: Tape, asked: Asked) -> None:
 def _perfetto(tape: Tape, asked: Asked) -> None:
     from ...formats.disk import binary_output
     from ...formats.exporters.perfetto import write_perfetto
-    from ..check.findings import plural
+    from ...formats.shown import plural
     from ..columns import core_tape
     from .marks import marks_of
 
@@ -209,8 +154,9 @@ def _perfetto(tape: Tape, asked: Asked) -> None:
         groups = [_choose(groups, asked.finding, tape)]
     marks = marks_of(tape, groups[:_MARKS_MAX])
     edges = core_tape(tape, times=False).edges()
-    with binary_output(asked.output) as file, _progress(tape, "exporting") as progress:
-        written = write_perfetto(tape, file, marks=marks, edges=edges, progress=progress)
+    large = tape.rows("ops") >= LARGE
+    with binary_output(asked.output) as file, progress(f"exporting {tape.name}", wanted=large) as told:
+        written = write_perfetto(tape, file, marks=marks, edges=edges, progress=told)
     if asked.as_json:
         print_json({"format": asked.form, **written.as_dict(), "file": str(asked.output)})
         return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ...formats.commands.progress import Progress
+from ...formats.commands.ranges import Range
 from ...formats.delays import Delays, LineMatch, Plan
 from ...formats.delays.plan import MAX_SEED
 from ...formats.errors import UsageError
@@ -13,17 +15,15 @@ from ...formats.tape import Tape
 from ..backends.protocol import Backend, Loaded, Options, Pin
 from ..check import Baseline
 from ..outcome import Outcome
-from .preparing import Case, Range, backend_of, cut, plan_from, tape_of
+from .facts import facts_of, standing
+from .preparing import Case, backend_of, cut, plan_from, tape_of
 from .results import Replay
-from .told import Told, tell
+from .told import tell
 
-__all__ = ["MAX_REPEAT", "Progress", "replay", "seeded"]
+__all__ = ["MAX_REPEAT", "replay", "seeded"]
 
 MAX_REPEAT = 10_000_000
 _TOLD = 100
-
-Progress = Callable[[int, int], None]
-"""Called after a run with how many of how many are done."""
 
 
 def replay(
@@ -50,7 +50,8 @@ def replay(
     delays : Plan, str, or several, optional
         Delays: a plan, a plan file, or an expression.
     pin : bool
-        Enforce the interleaving that the delays have in virtual time, in place of the delays.
+        Enforce the interleaving that the delays have in virtual time, in place of the delays; not where
+        some ops never start.
     ops, steps : (int or None, int or None), optional
         A window: op ids, or steps, the last one not included. What was in flight before is unknown.
     repeat : int
@@ -66,14 +67,15 @@ def replay(
     -------
     Replay
         The verdict, the wrong reads in words, and the times of the first run that found something, else of
-        the last one. Ctrl-C after the first run ends it with what there is.
+        the last one. Ctrl-C after the first run ends it with what there is, which is never clean.
 
     Raises
     ------
     InputError
         The tape or the plan is none.
     UsageError
-        No line of the plan matches anything, nothing is in the window, or no backend has that name.
+        No line of the plan matches anything, nothing is in the window, no backend has that name, or it
+        cannot be pinned.
     Unsupported
         The backend cannot do what the tape or the call needs.
     ReplayFailed
@@ -88,13 +90,26 @@ def replay(
     chosen = backend_of(backend)
     case = Case(whole, cut(whole, ops, steps), baseline)
     options = options or Options()
-    runs = _Runs(case, plan, pin)
+    able = chosen.capabilities()
+    if pin and not able.pin:
+        raise UsageError(
+            f"a pin on the backend {able.name}",
+            expected="a backend in real time that can enforce an order, as threads",
+            next_step="leave --pin out: the order is the same every time"
+            if able.deterministic
+            else "leave --pin out",
+        )
+    endless = pin and bool(case.program.core.stuck()[0])
+    runs = _Runs(case, plan, pin and not endless)
     loaded = chosen.load(case.program, options)
     try:
         runs.do(loaded, repeat, progress)
     finally:
         loaded.close()
     assert runs.outcome is not None
+    if endless:
+        note = "not pinned: some ops never start, so there is no order of all events"
+        runs.outcome = replace(runs.outcome, notes=(*runs.outcome.notes, note))
     return judged(
         case,
         runs.plan,
@@ -102,10 +117,11 @@ def replay(
         runs.lines,
         runs.outcome,
         runs=runs.done,
+        repeat=repeat,
         found=runs.found,
         first_found=runs.first_found,
         interrupted=runs.interrupted,
-        pinned=pin,
+        pinned=pin and not endless,
     )
 
 
@@ -117,16 +133,16 @@ def judged(
     outcome: Outcome,
     *,
     runs: int = 1,
+    repeat: int | None = None,
     found: int = 0,
     first_found: int | None = None,
     interrupted: bool = False,
     pinned: bool = False,
 ) -> Replay:
     """Return a run as a result: what its wrong reads mean."""
-    told: list[Told] = []
-    for wrong in outcome.wrong:
-        if not wrong.derived and len(told) < _TOLD:
-            told.append(tell(wrong, case.names, case.showing.of(wrong, outcome)))
+    facts = facts_of(outcome, case.showing)
+    rather = sorted(range(len(facts.each)), key=lambda i: standing(facts.each[i][1]) == "accepted")
+    told = [tell(facts.each[i][0], case.names, facts.each[i][1]) for i in sorted(rather[:_TOLD])]
     return Replay(
         tape=case.whole.name,
         backend=outcome.backend,
@@ -135,9 +151,11 @@ def judged(
         matched=lines,
         outcome=outcome,
         report=case.report,
+        facts=facts,
         told=tuple(told),
         confirmed=tuple(case.showing.confirmed(outcome)),
         runs=runs,
+        repeat=runs if repeat is None else repeat,
         found=found,
         first_found=first_found,
         interrupted=interrupted,
@@ -168,7 +186,7 @@ class _Runs:
         self.delays = Delays.of()
         self.lines: tuple[LineMatch, ...] = ()
         self.outcome: Outcome | None = None
-        self.done = self.found = 0
+        self.done = self.found = self._weight = 0
         self.first_found: int | None = None
         self.interrupted = False
 
@@ -196,9 +214,10 @@ class _Runs:
         self, run: int, outcome: Outcome, plan: Plan, delays: Delays, lines: tuple[LineMatch, ...]
     ) -> None:
         self.done += 1
-        counts = self._case.counts(outcome)
-        self.found += counts
-        if self.first_found is None:
+        weight = self._case.weight(outcome)
+        self.found += weight > 0
+        if weight > self._weight or not self._weight:
             self.outcome, self.plan, self.delays, self.lines = outcome, plan, delays, lines
-            if counts:
+            self._weight = weight
+            if weight:
                 self.first_found = run

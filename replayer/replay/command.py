@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,17 +18,19 @@ from ...formats.commands.common import (
     say,
     say_next,
 )
+from ...formats.commands.progress import progress
+from ...formats.commands.ranges import range_of
 from ...formats.delays import Plan, exact_plan, plan_of, print_plan
 from ...formats.disk import cannot_write, check_output, write_text
 from ...formats.errors import UsageError
 from ...formats.load import load_tape
+from ...formats.shown import plural
 from ...formats.tape import Tape
 from ...formats.write import write_tape
 from ..backends.protocol import Options
 from ..check import Baseline, read_baseline
-from ..check.findings import plural
-from .api import Progress, replay
-from .preparing import Range, plan_from
+from .api import replay
+from .preparing import plan_from
 from .render import render_replay, render_search
 from .result_tape import result_tape
 from .results import Replay
@@ -40,7 +40,6 @@ __all__ = ["replay_command"]
 
 MAX_TIMEOUT_S = 1_000_000
 
-_ENDS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})")
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -114,7 +113,11 @@ def replay_command(
     else:
         _refuse("a replay without --search", {"--all": every, "--write-plans": write_plans})
     if not 0 <= time_scale <= 1e6:
-        raise UsageError(f"--time-scale {time_scale}", expected="a number from 0 to 1,000,000")
+        raise UsageError(
+            f"--time-scale {time_scale}",
+            expected="a number from 0 to 1,000,000",
+            next_step="say --time-scale 1, or leave it out",
+        )
     for file in (write_plan, out):
         if file is not None:
             check_output(file, tape=tape, force=force) if file is write_plan else _check_tape(
@@ -126,21 +129,21 @@ def replay_command(
     options = _options(asked)
     if searching:
         return _search(asked, loaded, options, accepted, every, write_plans, write_plan, force, as_json)
-    with _progress(loaded.name, repeat) as progress:
+    with progress(f"replaying {loaded.name}", wanted=repeat > 1) as told:
         result = replay(
             loaded,
             backend=backend,
             delays=plan,
             pin=pin,
-            ops=_range("--ops", ops),
-            steps=_range("--steps", steps),
+            ops=range_of("--ops", ops),
+            steps=range_of("--steps", steps),
             repeat=repeat,
             baseline=accepted,
             options=options,
-            progress=progress,
+            progress=told,
         )
     if write_plan is not None:
-        write_text(write_plan, print_plan(_written_out(result)))
+        write_text(write_plan, print_plan(_written_out(result, write_plan)))
     if out is not None:
         write_tape(result_tape(result.source, result.outcome, note=_note(result)), out)
     if as_json:
@@ -166,22 +169,24 @@ def _search(
     force: bool,
     as_json: bool,
 ) -> int:
-    with _progress(tape.name, 2) as progress:
+    with progress(f"searching {tape.name}", wanted=True) as told:
         result = search(
             tape,
             backend=asked.backend,
-            ops=_range("--ops", asked.ops),
-            steps=_range("--steps", asked.steps),
+            ops=range_of("--ops", asked.ops),
+            steps=range_of("--steps", asked.steps),
             every=every,
             baseline=baseline,
             options=options,
-            progress=progress,
+            progress=told,
         )
     found = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
     written = _write_plans(folder, found, force) if folder is not None else []
     if file is not None and found:
         assert found[0].plan is not None
         write_text(file, print_plan(found[0].plan))
+    elif file is not None:
+        say(f"no delay was found: {quoted(file)} is not written")
     if as_json:
         print_json({**result.as_dict(), "plans": [str(p) for p in written]})
     else:
@@ -244,7 +249,11 @@ def _options(asked: Asked) -> Options:
             expected=f"seconds, more than 0 and at most {MAX_TIMEOUT_S:,}",
             next_step=f"say --timeout {Options.timeout_s:g}",
         )
-    for name, given in (("--compact", asked.compact), ("--timeout", asked.timeout is not None)):
+    for name, given in (
+        ("--time-scale", asked.time_scale != 1),
+        ("--compact", asked.compact),
+        ("--timeout", asked.timeout is not None),
+    ):
         if given and asked.backend == "virtual":
             raise UsageError(
                 f"{name} on the virtual backend",
@@ -294,54 +303,14 @@ def _load(path: Path, variant: str | None) -> Tape:
     )
 
 
-def _range(option: str, text: str | None) -> Range | None:
-    """Return the two ends of a range; either may be left out."""
-    if text is None:
-        return None
-    m = _ENDS.fullmatch(text)
-    if m is None or not (m[1] or m[2]):
-        raise UsageError(
-            f"{option} {text}",
-            expected="FIRST:LAST, FIRST: or :LAST, LAST not included",
-            next_step=f"say {option} 100:200",
-        )
-    begin, end = int(m[1]) if m[1] else None, int(m[2]) if m[2] else None
-    if end is not None and (begin or 0) >= end:
-        raise UsageError(
-            f"{option} {text} holds nothing: LAST is not included",
-            expected="FIRST:LAST with FIRST below LAST",
-            next_step=f"say {option} {end}:{(begin or 0) + 1}",
-        )
-    return begin, end
-
-
-class _Bar(AbstractContextManager[Progress]):
-    """A progress bar on stderr."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(console=Console(stderr=True), transient=True)
-        self._name = name
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        task = self._bar.add_task(f"replaying {printable(self._name)}", total=None)
-        return lambda done, total: self._bar.update(task, completed=done, total=total)
-
-    def __exit__(self, *details: object) -> None:
-        self._bar.stop()
-
-
-def _progress(name: str, runs: int) -> AbstractContextManager[Progress | None]:
-    return _Bar(name) if runs > 1 and sys.stderr.isatty() else nullcontext()
-
-
-def _written_out(result: Replay) -> Plan:
-    """Return the delays of the run as an exact plan."""
+def _written_out(result: Replay, file: Path) -> Plan:
+    """Return the delays of the run as an exact plan; of too many, the lines that gave them."""
     notes = tuple(m.text for m in result.matched[:20])
-    return exact_plan(result.delays, result.op_ids, (f"on {result.tape}:", *notes))
+    try:
+        return exact_plan(result.delays, result.op_ids, (f"on {result.tape}:", *notes))
+    except ValueError as error:
+        say(f"{error}; {quoted(file)} has the lines that gave them, which give the same again on this tape")
+        return replace(result.plan, notes=(f"on {result.tape}",))
 
 
 def _note(result: Replay) -> str:
@@ -378,14 +347,17 @@ def _next(asked: Asked, result: Replay, out: Path | None) -> str:
     seeds = any(n.seed is not None for n in result.plan.lines)
     given = expressions if seeds and len(expressions) <= 20 else list(asked.delays)
     delays = [f"--delays {quoted(d)}" for d in given]
-    if result.verdict in ("confirmed", "wrong", "unknown"):
+    if result.verdict in ("confirmed", "wrong") or result.facts.unknown:
         if result.backend == "virtual":
             more = ["--backend threads --pin"] * (result.verdict != "unknown")
         else:
             more = [*asked.on_backend, "--pin", *["--repeat 100"] * asked.pin]
         return asked.command(*delays, *more)
-    if result.verdict == "deadlock":
+    if result.verdict in ("deadlock", "unknown"):
         return f"tapedelay check {quoted(asked.tape)}"
+    if result.interrupted and result.verdict == "cannot judge":
+        words = [*asked.on_backend, *delays, *["--pin"] * asked.pin]
+        return asked.command(*words, f"--repeat {asked.repeat}")
     if result.verdict == "cannot judge":
         return f"tapedelay info {quoted(asked.tape)}"
     if any(not g.example.accepted for g in result.report.groups):

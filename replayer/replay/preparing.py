@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
+from ...formats.commands.ranges import Range
 from ...formats.delays import Anchors, Delays, LineMatch, Matched, Plan, match_plan, plan_of
 from ...formats.errors import UsageError
 from ...formats.load import load_tape
 from ...formats.tape import Tape
-from ...formats.window import window
+from ...formats.window import window_of_ops
 from ..backends.protocol import Backend
 from ..check import Baseline, Report, check_tape
 from ..outcome import Outcome
 from ..program import Program, window_of_steps
+from .facts import facts_of, open_deadlock
 from .names import Names
 from .showing import Showing
 
 __all__ = ["Case", "backend_of", "cut", "plan_from"]
-
-Range = tuple[int | None, int | None]
 
 
 class Case:
@@ -45,7 +45,10 @@ class Case:
         self.program = Program.from_tape(tape)
         self.op_ids = np.asarray(self.program.op_ids, np.int64)
         self.report: Report = check_tape(tape, baseline)
-        self.showing = Showing(self.report, self.names, self.op_ids)
+        self.showing = Showing(self.report, self.names, self.program)
+        self._plain = not any(
+            g.example.accepted or g.example.verdict == "unknown" for g in self.report.groups
+        )
         self.anchors = Anchors(whole)
 
     def match(self, plan: Plan) -> tuple[Delays, tuple[LineMatch, ...]]:
@@ -74,18 +77,16 @@ class Case:
             )
         return matched.delays, matched.lines
 
-    def counts(self, outcome: Outcome) -> bool:
-        """Whether a run shows anything that no baseline accepts."""
+    def weight(self, outcome: Outcome) -> int:
+        """Return what a run shows that no baseline accepts: 2 if certain, 1 something, 0 nothing."""
         if outcome.clean:
-            return False
-        if not any(g.example.accepted for g in self.report.groups):
-            return True
-        shown = [self.showing.of(w, outcome) for w in outcome.wrong if not w.derived]
-        if any(not found or not all(f.accepted for f in found) for found in shown):
-            return True
-        return bool(outcome.stuck) and any(
-            f.kind == "deadlock" and not f.accepted for f in self.report.findings
-        )
+            return 0
+        if self._plain or (outcome.stuck and open_deadlock(self.report)):
+            return 2
+        facts = facts_of(outcome, self.showing)
+        if facts.shown or facts.other:
+            return 2
+        return int(bool(facts.unknown or outcome.unlisted))
 
     def _inside(self, plan: Plan, matched: Matched) -> Matched:
         whole_ids = self.anchors.op_ids
@@ -114,23 +115,9 @@ def cut(tape: Tape, ops: Range | None = None, steps: Range | None = None) -> Tap
     if ops is not None and steps is not None:
         raise UsageError("a range of ops and one of steps", expected="one of them", next_step="leave one out")
     if ops is not None:
-        begin, end = ops[0] or 0, 1 << 62 if ops[1] is None else ops[1]
-        part = window(tape, begin, end)
-        if part.table("ops").num_rows:
-            return part
-        ids = tape.columns("ops", ("op",)).column("op")
-        raise UsageError(
-            f"no op in {_range(ops)}",
-            expected=f"op ids {ids[0]} to {ids[-1]}" if len(ids) else "ops: it has none",
-            where=tape.where,
-            next_step="choose another range; tapedelay info --dump shows the ops",
-        )
+        return window_of_ops(tape, *ops)
     assert steps is not None
     return window_of_steps(tape, steps[0] or 0, 1 << 62 if steps[1] is None else steps[1])
-
-
-def _range(ends: Range) -> str:
-    return ":".join("" if e is None else str(e) for e in ends)
 
 
 def tape_of(tape: Tape | str | Path) -> Tape:

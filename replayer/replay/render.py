@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...formats.delays import LineMatch
+from ...formats.shown import plural
+from ...formats.window import windows
 from ..check.findings import NO_OPS, Finding, Report, joined
 from .results import Replay
 from .search import Attempt, Search
 from .timeline import Timeline
-from .told import Told, chain_words, counted, time_words
+from .told import Told, chain_words, time_words
 
 __all__ = ["render_replay", "render_search"]
 
@@ -28,18 +30,22 @@ _OPS = 20
 def render_replay(result: Replay) -> list[str]:
     """Return the result of a replay."""
     outcome = result.outcome
-    ops = counted(len(result.op_ids), "op")
+    ops = plural(len(result.op_ids), "op")
     what = _count(result) + ("" if outcome.stuck else f" in {ops}")
-    lines = [f"{result.tape}: {_WORDS[result.verdict]}: {what}, on {result.backend}"]
+    word = _WORDS[result.verdict]
+    if result.verdict == "clean" and result.window:
+        word = f"clean within the {result.window}"
+    lines = [f"{result.tape}: {word}: {what}, on {result.backend}"]
     if any(c.detail == NO_OPS for c in result.report.conditions):
         lines = [f"{result.tape}: cannot judge: {NO_OPS}"]
     lines += _delays(result.matched, pinned=result.pinned)
     if result.runs > 1 or result.interrupted:
         lines.append("  " + _runs(result))
+    lines += _left_out(result)
     first = result.first
     if first is not None:
         lines += ["", *_told(first, "FIRST WRONG READ" + " (accepted by the baseline)" * first.accepted)]
-        if outcome.chain and first is result.told[0]:
+        if outcome.chain and first.wrong is outcome.first:
             lines.append(f"  from there to the host: {chain_words(outcome.chain, result.names)}")
         lines += _shows(first, result)
     lines += _deadlock(result)
@@ -54,9 +60,11 @@ def render_search(result: Search) -> list[str]:
     tried = [a for a in result.attempts if a.state != "accepted"]
     shown = result.of("confirmed") + result.of("unknown")
     word = _WORDS.get(result.verdict, "not shown")
-    kinds = counted(len(tried), "finding")
+    kinds = plural(len(tried), "finding")
     head = f"{len(shown)} of {kinds} shown" if tried else "nothing to search for"
-    lines = [f"{result.tape}: {word}: {head}, {counted(result.runs, 'run')} on {result.backend}"]
+    note = ", ".join(windows(result.source.manifest)) if word == "clean" else ""
+    word += f" within the {note}" * bool(note)
+    lines = [f"{result.tape}: {word}: {head}, {plural(result.runs, 'run')} on {result.backend}"]
     if result.interrupted:
         lines.append("  interrupted")
     for attempt in result.attempts:
@@ -82,7 +90,7 @@ def _attempt(attempt: Attempt) -> Iterator[str]:
     yield f"{_head(finding, attempt.count)}: {state}"
     yield f"  {finding.text}"
     if attempt.state == "not shown":
-        yield f"  {attempt.reason} ({counted(attempt.tried, 'run')})"
+        yield f"  {attempt.reason} ({plural(attempt.tried, 'run')})"
     if attempt.replay is None:
         return
     if attempt.expression:
@@ -110,35 +118,54 @@ def _count(result: Replay) -> str:
     if outcome.stuck:
         count = len(outcome.stuck)
         never = f"{count:,} of {len(result.op_ids):,} ops never start{'s' * (count == 1)}"
-        return never + (f", {counted(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
+        return never + (f", {plural(outcome.wrong_count, 'wrong read')}" if outcome.wrong_count else "")
     if not outcome.judged:
         return "reads were not judged"
-    accepted = sum(t.accepted for t in result.told)
-    more = f", {accepted} accepted" if accepted else ""
-    wrong = counted(outcome.wrong_count, "wrong read")
+    accepted = result.facts.accepted
+    more = f", {accepted:,} accepted" if accepted else ""
+    wrong = plural(outcome.wrong_count, "wrong read")
     return f"{wrong} of {outcome.reads:,}{more}"
 
 
 def _delays(matched: Sequence[LineMatch], *, pinned: bool) -> list[str]:
     how = "delay, pinned" if pinned else "delay"
-    lines = [f"  {how}: {m.text}: {counted(m.count, 'op')}" for m in matched[:_MANY]]
+    lines = [f"  {how}: {m.text}: {plural(m.count, 'op')}" for m in matched[:_MANY]]
     rest = matched[_MANY:]
     if rest:
-        lines.append(f"  and {len(rest):,} more lines: {counted(sum(m.count for m in rest), 'op')}")
+        lines.append(f"  and {len(rest):,} more lines: {plural(sum(m.count for m in rest), 'op')}")
     missed = sum(not m.count for m in rest)
     if missed:
-        lines.append(f"  {counted(missed, 'line')} of them matched nothing")
+        lines.append(f"  {plural(missed, 'line')} of them matched nothing")
     if pinned and not matched:
         lines.append("  pinned to the order of a run without delays")
     return lines
 
 
 def _runs(result: Replay) -> str:
-    text = f"{counted(result.runs, 'run')}{', interrupted' * result.interrupted}: "
+    text = plural(result.runs, "run")
+    if result.interrupted:
+        text = f"interrupted after {result.runs:,} of {plural(result.repeat, 'run')}"
+    text += ": "
     if result.first_found is None:
         return text + "none shows anything"
     text += f"{result.found:,} found something"
     return text + (f", run {result.first_found + 1:,} first" if result.runs > 1 else "")
+
+
+def _left_out(result: Replay) -> Iterator[str]:
+    left, other = result.outcome.unlisted, result.facts.other
+    if left:
+        yield (
+            f"  {plural(left, 'more wrong read')} {'is' if left == 1 else 'are'} not listed, and compared"
+            " with nothing (nothing is called clean)"
+        )
+    if other:
+        yield (
+            f"  check has nothing for {plural(other, 'wrong read')}: one of the two is at fault,"
+            " please report it"
+        )
+    if result.verdict == "unknown" and not result.facts.unknown:
+        yield "  nothing is wrong, but check has pairs that something unseen may order: see tapedelay check"
 
 
 def _told(told: Told, head: str) -> list[str]:
@@ -153,7 +180,7 @@ def _told(told: Told, head: str) -> list[str]:
     for what, parts, all_parts in (("saw", told.saw, w.saw), ("expected", told.expected, w.expected)):
         lines += [f"    {what if i == 0 else '':9}{p}" for i, p in enumerate(parts)]
         if len(all_parts) > len(parts):
-            lines.append(f"    {'':9}and {counted(len(all_parts) - len(parts), 'more part')}")
+            lines.append(f"    {'':9}and {plural(len(all_parts) - len(parts), 'more part')}")
     return lines
 
 
@@ -168,8 +195,8 @@ def _shows(first: Told, result: Replay) -> list[str]:
     others = [f for f in result.confirmed if f not in first.findings]
     if others:
         kinds = list(dict.fromkeys(f"{f.fault} on `{f.buffer}`" for f in others))
-        shown = joined(kinds[:_MANY]) if len(kinds) <= _MANY else f"{counted(len(kinds), 'kind')}"
-        lines.append(f"  the same run shows {counted(len(others), 'more finding')}: {shown}")
+        shown = joined(kinds[:_MANY]) if len(kinds) <= _MANY else f"{plural(len(kinds), 'kind')}"
+        lines.append(f"  the same run shows {plural(len(others), 'more finding')}: {shown}")
     return lines
 
 
@@ -204,7 +231,7 @@ def _time(time: Timeline) -> Iterator[str]:
     busy = sorted(path.busy_ns.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{names[q]} {time_words(ns)}" for q, ns in busy[:4] if ns]
     parts.append(f"host code and delays between them {time_words(path.gap_ns)}")
-    yield f"  critical path: {counted(path.ops, 'op')}: {', '.join(parts)}"
+    yield f"  critical path: {plural(path.ops, 'op')}: {', '.join(parts)}"
 
 
 def _conditions(report: Report) -> list[str]:

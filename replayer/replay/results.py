@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from ...formats.delays import Delays, LineMatch, Plan, print_line
 from ...formats.tape import Tape
+from ...formats.window import windows
 from ..check.findings import Finding, Report
 from ..outcome import Outcome
 from ..program import Program
+from .facts import Facts, open_deadlock, open_unknown
 from .names import Names
 from .timeline import Timeline, timeline
 from .told import Told
@@ -44,14 +46,17 @@ class Replay:
         The first run that found something, else the last one.
     report : Report
         What `check` says about the same ops.
+    facts : Facts
+        What the wrong reads of `outcome` come to.
     told : tuple of Told
-        The wrong reads of `outcome` that do not come out of earlier ones, the first one first.
+        Those in words, the first one first; of many the first hundred, and rather those that no baseline
+        accepts.
     confirmed : tuple of Finding
         Findings of `check` that `outcome` shows.
-    runs, found : int
-        Runs, and how many of them found something.
+    runs, repeat, found : int
+        Runs, how many were asked for, and how many of them found something.
     first_found : int or None
-        Which run was the first to find something, from 0.
+        Which run was the first to find something, from 0; rather something certain.
     interrupted : bool
         Ctrl-C ended it before all runs were done.
     pinned : bool
@@ -69,9 +74,11 @@ class Replay:
     matched: tuple[LineMatch, ...]
     outcome: Outcome
     report: Report
+    facts: Facts
     told: tuple[Told, ...]
     confirmed: tuple[Finding, ...]
     runs: int
+    repeat: int
     found: int
     first_found: int | None
     interrupted: bool
@@ -99,22 +106,25 @@ class Replay:
         """One word for the result.
 
         ``confirmed``: a wrong read shows a finding of `check`; ``wrong``: one that `check` has not;
-        ``deadlock``; ``unknown``: only what something unseen may prevent; ``cannot judge``; ``clean``, also
-        where a baseline accepts all.
+        ``deadlock``; ``unknown``: only what something unseen may prevent, here or in what `check` finds;
+        ``cannot judge``, also where runs or wrong reads are left out; ``clean``, also where a baseline
+        accepts all.
         """
-        counts = [t for t in self.told if not t.accepted]
-        sure = [t for t in counts if not t.unknown]
-        if sure:
-            return "confirmed" if any(t.findings for t in sure) else "wrong"
-        if self.outcome.stuck and self._open_deadlock():
+        facts, outcome = self.facts, self.outcome
+        if facts.shown or facts.other:
+            return "confirmed" if facts.shown else "wrong"
+        if outcome.stuck and open_deadlock(self.report):
             return "deadlock"
-        if not self.outcome.judged or any(c.blocks for c in self.report.conditions):
+        if not outcome.judged or outcome.unlisted or self.runs < self.repeat:
             return "cannot judge"
-        return "unknown" if counts else "clean"
+        if any(c.blocks for c in self.report.conditions):
+            return "cannot judge"
+        return "unknown" if facts.unknown or open_unknown(self.report) else "clean"
 
-    def _open_deadlock(self) -> bool:
-        known = [f for f in self.report.findings if f.kind == "deadlock"]
-        return not known or any(not f.accepted for f in known)
+    @property
+    def window(self) -> str:
+        """Which part of the recording it is, in words; empty for all of it."""
+        return ", ".join(windows(self.source.manifest))
 
     @property
     def exit_code(self) -> int:
@@ -130,13 +140,15 @@ class Replay:
         """Return the result for ``--json``, with or without its ``timeline``.
 
         Keys: ``schema``, ``tape``, ``backend``, ``verdict``, ``exit_code``; ``ops``, ``reads`` (judged);
-        ``runs``, ``found``, ``first_found``, ``interrupted``, ``pinned``; ``delays`` (``line``, ``text``,
-        ``count`` per line); ``wrong_count``; ``wrong`` (those that do not come out of earlier ones: ``kind``,
-        ``op``, ``at_end``, ``buffer``, ``begin``, ``end``, ``at_ns``, ``derived``, ``saw`` and ``expected``
-        with ``begin``, ``end``, ``op``, ``state``; ``text``, ``accepted``, ``shows``: signatures);
-        ``chain`` (op ids, null for the host's read at the end); ``confirmed`` (findings as `check` has
-        them); ``deadlock`` (``stuck``, ``never``, ``cycles``: op ids); ``timeline`` (``total_ns``,
-        ``queues``, ``critical_path``); ``conditions`` (of `check`); ``notes`` (of the backend).
+        ``window`` (null for all ops); ``runs``, ``repeat``, ``found``, ``first_found``, ``interrupted``,
+        ``pinned``; ``delays`` (``line``, ``text``, ``count`` per line); ``wrong_count``, ``unlisted`` (left
+        out, and maybe not out of others); ``wrong`` (at most 100 that do not come out of earlier ones:
+        ``kind``, ``op``, ``at_end``, ``buffer``, ``begin``, ``end``, ``at_ns``, ``derived``, ``saw`` and
+        ``expected`` with ``begin``, ``end``, ``op``, ``state``; ``text``, ``accepted``, ``shows``:
+        signatures); ``chain`` (op ids, null for the host's read at the end); ``confirmed`` (findings as
+        `check` has them); ``deadlock`` (``stuck``, ``never``, ``cycles``: op ids); ``timeline``
+        (``total_ns``, ``queues``, ``critical_path``); ``conditions`` (of `check`); ``notes`` (of the
+        backend).
         """
         outcome, ids = self.outcome, self.op_ids
         return {
@@ -147,13 +159,16 @@ class Replay:
             "exit_code": self.exit_code,
             "ops": len(ids),
             "reads": outcome.reads,
+            "window": self.window or None,
             "runs": self.runs,
+            "repeat": self.repeat,
             "found": self.found,
             "first_found": self.first_found,
             "interrupted": self.interrupted,
             "pinned": self.pinned,
             "delays": [{"line": m.line, "text": m.text, "count": m.count} for m in self.matched],
             "wrong_count": outcome.wrong_count,
+            "unlisted": outcome.unlisted,
             "wrong": [t.as_dict(self.names) for t in self.told],
             "chain": [int(ids[r]) if r >= 0 else None for r in outcome.chain],
             "confirmed": [f.as_dict() for f in self.confirmed],

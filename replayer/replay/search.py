@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...formats.commands.progress import Progress
+from ...formats.commands.ranges import Range
 from ...formats.delays import Delays, Plan, print_line
 from ...formats.tape import Tape
 from ..backends.protocol import Backend, Loaded, Options
@@ -18,7 +20,7 @@ from ..outcome import Outcome
 from .aiming import aims, lasting_anchor, plan_for
 from .api import judged
 from .pairs import flipped
-from .preparing import Case, Range, backend_of, cut, tape_of
+from .preparing import Case, backend_of, cut, tape_of
 from .results import Replay
 from .timeline import parent_rows
 from .told import Told, tell
@@ -34,9 +36,7 @@ delay made any read wrong; Ctrl-C came first; the baseline accepts it, so it was
 
 _PAIRS = 8
 _PARTS = 4
-_WRONG_LIMIT = 10_000
-
-Progress = Callable[[int, int], None]
+_RUNS_KEPT = 4
 
 
 @dataclass
@@ -111,6 +111,8 @@ class Search:
         Names.
     report : Report
         What `check` found.
+    source : Tape
+        What ran: the tape, or a window of it.
     attempts : list of Attempt
         One for each kind of finding, or for each finding.
     runs : int
@@ -122,6 +124,7 @@ class Search:
     tape: str
     backend: str
     report: Report
+    source: Tape
     attempts: list[Attempt] = field(default_factory=list)
     runs: int = 0
     interrupted: bool = False
@@ -210,17 +213,13 @@ def search(
     case = Case(whole, cut(whole, ops, steps), baseline)
     chosen = backend_of(backend)
     options = options or Options()
-    result = Search(case.whole.name, chosen.capabilities().name, case.report)
-    loaded = chosen.load(case.program, _keeping(options))
+    result = Search(case.whole.name, chosen.capabilities().name, case.report, case.tape)
+    loaded = chosen.load(case.program, options)
     try:
         _Searcher(case, chosen, loaded, options, result).run(every, progress)
     finally:
         loaded.close()
     return result
-
-
-def _keeping(options: Options) -> Options:
-    return replace(options, wrong_limit=max(options.wrong_limit, _WRONG_LIMIT))
 
 
 class _Searcher:
@@ -243,6 +242,7 @@ class _Searcher:
         self._plain: Outcome | None = None
         self._times: Outcome | None = None
         self._real = able.real_time
+        self._known: dict[bytes, Outcome] = {}
 
     def run(self, every: bool, progress: Progress | None) -> None:
         groups = self._case.report.groups
@@ -296,15 +296,27 @@ class _Searcher:
             return self._shown(finding, count, Plan(), "as recorded", plain, tried)
         turned = finding.kind == "race" and flipped(finding, rows, plain)
         for plan, delays, how in self._plans(finding, rows):
-            outcome = self._loaded.run(delays)
+            outcome = self._run(delays)
             tried += 1
-            self._result.runs += 1
             if self._shows(finding, rows, outcome):
                 return self._shown(finding, count, plan, how, outcome, tried, as_recorded=shown)
             turned = turned or flipped(finding, rows, outcome)
         if shown:
             return self._shown(finding, count, Plan(), "as recorded", plain, tried)
         return Attempt(finding, count, "not shown", reason=self._why_not(finding, turned), tried=tried)
+
+    def _run(self, delays: Delays) -> Outcome:
+        """Run it, unless the same delays have just been run in virtual time."""
+        key = b"".join(a.tobytes() for a in (delays.row, delays.place, delays.ns))
+        known = self._known.pop(key, None)
+        if known is None:
+            known = self._loaded.run(delays)
+            self._result.runs += 1
+        if not self._real:
+            self._known[key] = known
+            while len(self._known) > _RUNS_KEPT:
+                del self._known[next(iter(self._known))]
+        return known
 
     def _plans(self, finding: Finding, rows: tuple[int, ...]) -> Iterator[tuple[Plan, Delays, str]]:
         parts = {r: np.flatnonzero(self._parents == r)[:_PARTS].tolist() for r in rows}

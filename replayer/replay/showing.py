@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 
 from ..check.findings import Finding, Report
-from ..outcome import AT_END, Outcome, WrongRead
+from ..outcome import Outcome, WrongRead
+from ..program import Program
 from .names import Names
 from .pairs import flipped
+from .races import Races, involved
 
 __all__ = ["Showing"]
 
@@ -28,19 +29,19 @@ class Showing:
         Findings.
     names : Names
         Of the same tape.
-    op_ids : numpy.ndarray of int64, shape (rows,)
-        Op id of each row.
+    program : Program
+        What runs.
     """
 
-    def __init__(self, report: Report, names: Names, op_ids: npt.NDArray[np.int64]) -> None:
+    def __init__(self, report: Report, names: Names, program: Program) -> None:
         self._names = names
-        self._op_ids = op_ids
+        self._op_ids = program.op_ids
         self.report = report
         known = {(f.signature, f.ops[0].op, f.ops[-1].op) for f in report.findings}
         examples = [g.example for g in report.groups]
         more = [f for f in examples if (f.signature, f.ops[0].op, f.ops[-1].op) not in known]
         self._findings = [*report.findings, *more]
-        self._last: tuple[Outcome, list[Finding]] | None = None
+        self._cut_short = any(c.name == "findings" for c in report.conditions)
         self._by_row: dict[int, list[int]] = {}
         self._by_sort: dict[tuple[str, frozenset[str]], list[int]] = {}
         self._rows: list[tuple[int, ...]] = []
@@ -53,6 +54,7 @@ class Showing:
                 self._by_row.setdefault(row, []).append(at)
             sorts = frozenset(_sort(o.kind, o.queue, o.name) for o in finding.ops)
             self._by_sort.setdefault((finding.buffer, sorts), []).append(at)
+        self._races = Races(self._findings, self._rows, names, program)
 
     def row(self, op: int) -> int:
         """Return the row of an op id."""
@@ -63,17 +65,21 @@ class Showing:
         return tuple(self.row(o.op) for o in finding.ops)
 
     def of(self, wrong: WrongRead, outcome: Outcome) -> list[Finding]:
-        """Return the findings that a wrong read of a run shows.
+        """Return the findings that a wrong read of a run shows; none where `check` has nothing for it.
 
-        Where it is none exactly: those between ops alike (of several pairs `check` lists the latest only);
-        where there are none either, all that came the wrong way around, since one of them is behind it. A
-        value may differ because of old bytes below a write that may not cover them, which are not judged.
+        Where it is none exactly: those that stand for it (`check` lists the latest of several pairs only);
+        where there are none either, those behind old content that a writer kept, which is not judged.
         """
-        at = sorted({i for row in self._involved(wrong) for i in self._by_row.get(row, ())})
+        at = sorted({i for row in involved(wrong) for i in self._by_row.get(row, ())})
         pairs = [(self._findings[i], self._rows[i]) for i in at]
         found = [f for f, rows in pairs if self.shows(f, rows, wrong)]
         found += [f for f, rows in pairs if f not in found and self.near(f, rows, wrong, outcome)]
-        return found or self._alike(wrong) or self._turned(outcome)
+        if found:
+            return found
+        if wrong.kind in ("freed", "destroyed"):
+            return self._other_use(wrong)
+        found = self._races.standing_for(wrong, outcome) or self._races.behind(wrong, outcome)
+        return found if found or not self._cut_short else self._alike(wrong)
 
     def wrong(self, finding: Finding, outcome: Outcome) -> WrongRead | None:
         """Return the wrong read of a run that shows a finding."""
@@ -110,7 +116,7 @@ class Showing:
             finding.kind == "race"
             and not wrong.derived
             and wrong.kind in ("stale", "torn")
-            and not self._involved(wrong).isdisjoint(rows)
+            and not involved(wrong).isdisjoint(rows)
             and self._meets(finding, wrong)
             and flipped(finding, rows, outcome)
         )
@@ -138,33 +144,28 @@ class Showing:
         return finding.begin < wrong.end and wrong.begin < finding.end
 
     def _shows_lifetime(self, finding: Finding, rows: tuple[int, ...], wrong: WrongRead) -> bool:
-        kind = "freed" if finding.fault in _FREED else "destroyed"
-        users = [r for r, o in zip(rows, finding.ops, strict=True) if o.kind not in _ENDS] or list(rows)
-        if wrong.kind != kind or wrong.row not in users:
+        if wrong.kind != _kind(finding) or wrong.row not in _users(finding, rows):
             return False
-        return kind == "destroyed" or self._meets(finding, wrong)
+        return wrong.kind == "destroyed" or self._meets(finding, wrong)
 
-    def _turned(self, outcome: Outcome) -> list[Finding]:
-        """Return the races whose ops came the wrong way around in a run; all, if it is none of them.
-
-        The parts of two ops may lie between each other in the reference order already.
-        """
-        if self._last is None or self._last[0] is not outcome:
-            pairs = zip(self._findings, self._rows, strict=True)
-            races = [(f, rows) for f, rows in pairs if f.kind == "race"]
-            found = [f for f, rows in races if flipped(f, rows, outcome)]
-            self._last = outcome, found or [f for f, _ in races]
-        return self._last[1]
-
-    def _involved(self, wrong: WrongRead) -> set[int]:
-        rows = {s.writer for s in (*wrong.saw, *wrong.expected)} | {wrong.row}
-        return {r for r in rows if r != AT_END}
+    def _other_use(self, wrong: WrongRead) -> list[Finding]:
+        """Return the lifetime faults whose use is a later one of the same queue."""
+        queue = self._races.queue
+        found = []
+        for finding, rows in zip(self._findings, self._rows, strict=True):
+            if finding.kind != "lifetime" or wrong.kind != _kind(finding):
+                continue
+            if wrong.kind == "freed" and not self._meets(finding, wrong):
+                continue
+            if any(r >= wrong.row and queue[r] == queue[wrong.row] for r in _users(finding, rows)):
+                found.append(finding)
+        return found
 
     def _alike(self, wrong: WrongRead) -> list[Finding]:
-        """Return the findings between ops of the same kinds on the same buffer."""
+        """Return the findings between ops of the same kinds on the same buffer, if `check` lists not all."""
         if wrong.root < 0 or {s.writer for s in wrong.saw} == {s.writer for s in wrong.expected}:
             return []
-        rows = sorted(self._involved(wrong))[:16]
+        rows = sorted(involved(wrong))[:16]
         sorts = {r: self._sort(r) for r in rows}
         title = self._names.title(wrong.root)
         at: dict[int, None] = {}
@@ -178,6 +179,15 @@ class Showing:
     def _sort(self, row: int) -> str:
         view = self._names.of(row)
         return _sort(view.kind, view.queue, view.name)
+
+
+def _kind(finding: Finding) -> str:
+    return "freed" if finding.fault in _FREED else "destroyed"
+
+
+def _users(finding: Finding, rows: tuple[int, ...]) -> list[int]:
+    """Return the rows of a lifetime fault that use what begins or ends."""
+    return [r for r, o in zip(rows, finding.ops, strict=True) if o.kind not in _ENDS] or list(rows)
 
 
 def _sort(kind: str, queue: str, name: str) -> str:

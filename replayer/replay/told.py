@@ -8,9 +8,10 @@ from typing import Any
 
 from ..check.findings import Finding, OpView
 from ..outcome import AT_END, Seen, WrongRead
+from .facts import standing
 from .names import Names
 
-__all__ = ["Told", "chain_words", "counted", "span", "tell", "time_words"]
+__all__ = ["Told", "chain_words", "span", "tell", "time_words"]
 
 _PARTS = 4
 _CHAIN = 12
@@ -47,13 +48,12 @@ class Told:
     @property
     def accepted(self) -> bool:
         """Whether a baseline accepts all that it shows."""
-        return bool(self.findings) and all(f.accepted for f in self.findings)
+        return standing(self.findings) == "accepted"
 
     @property
     def unknown(self) -> bool:
         """Whether something that was not seen may prevent it."""
-        open_ones = [f for f in self.findings if not f.accepted]
-        return bool(open_ones) and all(f.verdict == "unknown" for f in open_ones)
+        return standing(self.findings) == "unknown"
 
     def as_dict(self, names: Names) -> dict[str, Any]:
         """Return it for ``--json``."""
@@ -98,11 +98,6 @@ def tell(wrong: WrongRead, names: Names, findings: Sequence[Finding]) -> Told:
 def span(begin: int, end: int) -> str:
     """Return a byte range in words."""
     return f"bytes {begin:,} to {end:,}"
-
-
-def counted(count: int, word: str) -> str:
-    """Return ``1 op`` or ``1,423 ops``."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def time_words(ns: int) -> str:

@@ -200,7 +200,7 @@ class Counting:
         self._loaded: Loaded | None = None
 
     def capabilities(self) -> Capabilities:
-        return replace(self._inner.capabilities(), name="counting")
+        return replace(self._inner.capabilities(), name="counting", pin=True)
 
     def available(self) -> str:
         return ""

@@ -75,7 +75,7 @@ class Virtual {
         end[r] = timing_->at(Row(r), kEnd);
       }
       if (values_) wrong = values_->wrong(*timing_, check_signals);
-      if (wrong != 0) story = values_->story(*timing_, limit, check_signals);
+      if (wrong != 0) story = values_->story(*timing_, wrong, limit, check_signals);
     }
     nb::list reads, chain;
     for (const WrongRead& w : story.wrong)
@@ -83,7 +83,7 @@ class Virtual {
                                   parts(w.expected), w.derived));
     for (const Row r : story.chain) chain.append(r);
     return nb::make_tuple(to_numpy(std::move(issue)), to_numpy(std::move(start)), to_numpy(std::move(end)), reads,
-                          wrong, nb::tuple(chain), total >= kEndOfTime);
+                          wrong, nb::tuple(chain), total >= kEndOfTime, story.own);
   }
 
   nb::tuple run_many(const Input<std::int64_t>& first, const Input<std::int32_t>& row, const Input<std::int8_t>& place,

@@ -38,8 +38,11 @@ std::int64_t Values::wrong(const Timing& timing, const Pulse& pulse) {
   return found;
 }
 
-Story Values::story(const Timing& timing, std::size_t limit, const Pulse& pulse) {
-  return tell(scene_, events_.sorted(scene_.codes, scene_.parts, timing), timing, limit, pulse);
+Story Values::story(const Timing& timing, std::int64_t wrong, std::size_t limit, const Pulse& pulse) {
+  const bool all = wrong <= std::int64_t(limit);
+  if (!all && !versions_) versions_ = std::make_unique<Versions>(reference_versions(scene_, pulse));
+  return tell(scene_, events_.sorted(scene_.codes, scene_.parts, timing), timing, limit,
+              all ? nullptr : versions_.get(), pulse);
 }
 
 }  // namespace tapedelay

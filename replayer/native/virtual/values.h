@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "events.h"
@@ -18,13 +19,14 @@ class Values {
   std::int64_t reads() const { return scene_.reads; }
   // How many facts the run with these times has.
   std::int64_t wrong(const Timing& timing, const Pulse& pulse);
-  // What they are.
-  Story story(const Timing& timing, std::size_t limit, const Pulse& pulse);
+  // What they are; `wrong` of them.
+  Story story(const Timing& timing, std::int64_t wrong, std::size_t limit, const Pulse& pulse);
 
  private:
   Scene scene_;
   Events events_;
   Pass<Silent> pass_;
+  std::unique_ptr<Versions> versions_;  // once a run had more facts than are told
 };
 
 }  // namespace tapedelay

@@ -67,7 +67,7 @@ def test_usage(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for ops, said in (
         (
             "90:90",
-            "--ops 90:90 holds no op: LAST is not included (expected FIRST:LAST with FIRST",
+            "--ops 90:90 holds nothing: LAST is not included (expected FIRST:LAST with FIRST",
         ),
         ("9000:", "no op in 9000: (expected op ids 0 to 150)"),
         ("1:10", "no op in 1:10 (expected op ids 0 to 150)"),
