@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,15 @@ from typing import IO
 
 from .errors import InfrastructureError, MissingInput, UsageError
 
-__all__ = ["binary_output", "cannot_read", "cannot_write", "check_output", "hidden_sibling", "write_text"]
+__all__ = [
+    "binary_output",
+    "cannot_read",
+    "cannot_write",
+    "check_output",
+    "hidden_sibling",
+    "open_regular",
+    "write_text",
+]
 
 
 def cannot_read(path: str | Path, error: OSError | ValueError, expected: str) -> MissingInput:
@@ -24,6 +33,21 @@ def cannot_read(path: str | Path, error: OSError | ValueError, expected: str) ->
         where=str(path),
         next_step="check permissions" if denied else "check the path",
     )
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a file for reading, without waiting for what stands at the other end of a pipe.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "no regular file")
+    return os.fdopen(fd, "rb")
 
 
 def cannot_write(path: str | Path, error: OSError) -> InfrastructureError:

@@ -286,7 +286,8 @@ def _command(item: pytest.Item, case: Case, result: Replay, tape: str, plans: li
     words += ["--pin"] * case.pin + [f"--repeat {case.repeat}"] * (case.repeat != 1)
     if result.backend != "virtual":
         words += ["--compact"] * case.compact
-        words += [f"--timeout {case.timeout_s:.12g}"] * (case.timeout_s is not None)
+        if case.timeout_s is not None:
+            words.append(f"--timeout {case.timeout_s:.12g}")
     for option, ends in (("--ops", case.ops), ("--steps", case.steps)):
         if ends is not None:
             words.append(f"{option} {':'.join('' if e is None else str(e) for e in ends)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..disk import cannot_read
+from ..disk import cannot_read, open_regular
 from ..errors import PlanError
 from .parse import HEADER, parse_expression, parse_plan
 from .plan import MAX_BYTES, VERSION, Plan
@@ -29,9 +29,7 @@ def read_plan(path: str | Path) -> Plan:
     """
     path = Path(path)
     try:
-        with path.open("rb") as f:
-            if not path.is_file():
-                raise PlanError("no regular file", expected=_EXPECTED, where=str(path))
+        with open_regular(path) as f:
             data = f.read(MAX_BYTES + 1)
     except (OSError, ValueError) as e:
         raise cannot_read(path, e, _EXPECTED) from None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...formats.disk import cannot_read, write_text
+from ...formats.disk import cannot_read, open_regular, write_text
 from ...formats.errors import InvalidTape
 from .findings import Report
 
@@ -69,7 +69,8 @@ def read_baseline(path: Path) -> Baseline:
         If it is not a baseline.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as f:
+            text = f.read().decode()
     except OSError as e:
         raise cannot_read(path, e, "a baseline, as --write-baseline writes one") from None
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -281,7 +282,7 @@ def test_files_and_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_bytes(b"x" * ((32 << 20) + 1))
     with pytest.raises(PlanError, match="bytes"):
         read_plan(path)
-    with pytest.raises(PlanError, match="regular"):
+    with pytest.raises(MissingInput, match="regular"):
         read_plan("/dev/null")
 
 
@@ -303,3 +304,11 @@ def test_the_examples_of_the_specification_are_plans() -> None:
         assert parse_expression(expression).lines
     for place in PLACES:
         assert f"`{place}`" in text
+
+
+def test_a_pipe_is_refused_before_anything_waits_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MissingInput, match="no regular file"):
+        read_plan(tmp_path / "pipe")
+    with pytest.raises(MissingInput, match="no regular file"):
+        read_plan(tmp_path)

@@ -150,11 +150,13 @@ def test_options_of_real_time_reach_the_backend_and_the_command(tests: pytest.Py
     text = marked(threads, name="full") + marked(f"{threads}, compact=True", name="compact")
     text += marked(f"{threads}, compact=True, timeout_s=2.5{deadlock}", name="command")
     text += virtual(f"'huge.litmus', compact=True, timeout_s=2.5{deadlock}", name="virtual")
+    text += marked(f"'race.litmus', plan='seed=1 max=1us', backends='threads'{deadlock}", name="plain")
     result = outcome(tests, text, "-rA")
-    result.assert_outcomes(passed=1, failed=3)
+    result.assert_outcomes(passed=1, failed=4)
     result.stdout.fnmatch_lines(["*need 8,589,934,* bytes of real memory*", "PASSED*test_compact*"])
     commands = re.findall(r"again: tapedelay replay huge.litmus --backend (.*)", result.stdout.str())
     assert [c for c in commands if c] == ["threads --compact --timeout 2.5", "virtual"]
+    result.stdout.fnmatch_lines(["*again: tapedelay replay race.litmus --backend threads --delays *"])
 
 
 # --- backends ---
