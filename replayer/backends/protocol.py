@@ -49,7 +49,7 @@ class Capabilities:
         More are refused.
     max_real_bytes : int or None
         Where ops touch more bytes in all, memory is scaled down also without `Options.compact`; notes of the
-        outcome say so.
+        outcome say so, as where the backend does it for another reason.
     """
 
     name: str

@@ -226,16 +226,16 @@ def test_a_pin_of_another_program_is_refused() -> None:
 
 def test_memory_as_recorded_and_scaled_down_tell_the_same() -> None:
     text = (
-        "w | kernel | s0 | | A[3:8000]\n1 | sync | H | | | s0\nv | kernel | s0 | | A[1001:1022]\n"
-        "r | kernel | s1 | A[5:7000] | Y\n"
+        "w | kernel | s0 | | A[8:8000]\n1 | sync | H | | | s0\nv | kernel | s0 | | A[1000:1024]\n"
+        "r | kernel | s1 | A[16:7000] | Y\n"
     )
     for compact in (True, False):
         with loaded(parse(text).tape(), Options(compact=compact)) as (program, run):
             late = Delays.of([(2, BEFORE_START, 3_000_000)])
             outcome = run.run(late, pin=program.interleaving(late))
             assert outcome.first is not None
-            assert [(s.begin, s.end, s.writer) for s in outcome.first.saw] == [(1001, 1022, 0)]
-            assert [(s.begin, s.end, s.writer) for s in outcome.first.expected] == [(1001, 1022, 2)]
+            assert [(s.begin, s.end, s.writer) for s in outcome.first.saw] == [(1000, 1024, 0)]
+            assert [(s.begin, s.end, s.writer) for s in outcome.first.expected] == [(1000, 1024, 2)]
 
 
 def test_too_much_memory_is_refused() -> None:
@@ -254,13 +254,15 @@ def test_memory_that_is_scaled_down_unasked_is_said() -> None:
     """Much that is touched is too slow in memory as recorded."""
     most = backend().capabilities().max_real_bytes
     assert most is not None
-    for size, said in ((most, False), (most + 1, True)):
+    for size, said in ((most, False), (most + 8, True)):
         tape = parse(f"buffer A {size}\nw | kernel | s0 | | A\n").tape()
         with loaded(tape, Options()) as (_, run):
             notes = run.run(Delays.of()).notes
         assert any(f"ops touch {size:,} bytes" in n for n in notes) == said
         with loaded(tape, Options(compact=True)) as (_, run):
             assert not any("scaled down" in n for n in run.run(Delays.of()).notes)
+    with loaded(parse("buffer A 64\nw | kernel | s0 | | A[0:60]\n").tape(), Options()) as (_, run):
+        assert any("no whole words" in n for n in run.run(Delays.of()).notes)
 
 
 def test_the_backend_is_there_without_opencl_and_says_what_is_missing() -> None:

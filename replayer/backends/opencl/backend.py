@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from ....formats.delays.resolved import Delays
 from ....formats.errors import ReplayFailed, Unsupported
+from ...layout import WORD_BYTES
 from ...outcome import Outcome
 from ...program import Program, checked
 from ..protocol import Capabilities, Options, Pin
@@ -83,8 +84,8 @@ class LoadedOpenCL:
         self.program, self.options = program, options
         self.device = choose()
         self.graph = lay_out(program)
-        self.touched = _touched(program)
-        self.compact = options.compact or self.touched > REAL_LIMIT_BYTES
+        self.too_real = "" if options.compact else _too_real(program)
+        self.compact = options.compact or bool(self.too_real)
         self.memory = map_memory(program, self.graph, compact=self.compact)
         self.session = open_session(self.device, self.graph, self.memory, program.tape.where)
         self._closed = False
@@ -134,14 +135,17 @@ class LoadedOpenCL:
         notes = [f"on {self.device.name}, up to {self.device.workers} commands at once"]
         if any(a.stage >= 0 for a in self.memory.all):
             notes.append("device ops touch host memory through staged copies")
-        if self.compact and not self.options.compact:
-            notes.append(
-                f"memory scaled down: ops touch {self.touched:,} bytes, as recorded up to {REAL_LIMIT_BYTES:,}"
-            )
+        if self.too_real:
+            notes.append(f"memory scaled down: {self.too_real}")
         return (*self.program.notes, *notes)
 
 
-def _touched(program: Program) -> int:
-    """Return how many bytes all accesses touch, each counted by itself."""
+def _too_real(program: Program) -> str:
+    """Return why memory as recorded is not to be had here, in words; an empty string if it is."""
     _, _, begin, end, _, _ = program.core.accesses()
-    return int((end - begin).sum(dtype=np.float64))
+    touched = int((end - begin).sum(dtype=np.float64))
+    if touched > REAL_LIMIT_BYTES:
+        return f"ops touch {touched:,} bytes, as recorded up to {REAL_LIMIT_BYTES:,}"
+    if ((begin | end) % WORD_BYTES).any():  # what is torn is told by words
+        return f"ranges that are no whole words of {WORD_BYTES} bytes"
+    return ""
