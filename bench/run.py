@@ -53,7 +53,11 @@ class Bench:
         command = [sys.executable, str(HERE / "measure.py"), what, str(tape)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            return {"absent": (done.stderr.strip().splitlines() or ["it failed"])[-1]}
+            killed = f"it was ended by signal {-done.returncode}" + " (out of memory?)" * (
+                done.returncode == -9
+            )
+            why = killed if done.returncode < 0 else f"it failed with code {done.returncode}"
+            return {"absent": (done.stderr.strip().splitlines() or [why])[-1]}
         found: Found = json.loads(done.stdout)
         return found
 
@@ -181,13 +185,10 @@ class Bench:
             for (few, before), (many, after) in pairwise(per_op.items()):
                 what = f"{name}: {_millions(many)} / {_millions(few)}"
                 show(what, after / before, "", most=STEP_LIMIT)
+            first, last = min(per_op), max(per_op)
+            what = f"{name}: {_millions(last)} / {_millions(first)}"
             if len(per_op) > 2:
-                show(
-                    f"{name}: last / first",
-                    list(per_op.values())[-1] / next(iter(per_op.values())),
-                    "",
-                    most=1.5,
-                )
+                show(what, per_op[last] / per_op[first], "", most=1.5)
 
     def recorded(self) -> None:
         """A long context of a real engine: recorded, opened, checked, replayed."""
