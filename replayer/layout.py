@@ -105,7 +105,7 @@ class Layout:
             raise ValueError("a range is empty")
         if len(ends) and max(int(ends.max()), -int(begins.min())) > _MAX_BYTE:
             raise _too_much(int(ends.max()), limit_bytes, compact, where)
-        names, keys = np.unique(roots, return_inverse=True)
+        names, keys = _numbered(roots)
         border_key, recorded, low, high = _borders(keys, begins, ends)
         length = _lengths(border_key, recorded)
         if compact:
@@ -144,28 +144,49 @@ class Layout:
     def recorded(self, root: int, begin: int, end: int) -> tuple[int, int]:
         """Return the bytes of a root, as recorded, for some of its real bytes.
 
-        Parts of a segment that was scaled down stand for all of it.
+        Parts of a segment that was scaled down stand for all of it; what no range holds is left out.
         """
         low, high = np.searchsorted(self.border_key, [self.place(root), self.place(root) + 1])
         real, recorded = self.border_real[low:high], self.border_recorded[low:high]
         if not self.compact:
             move = int(recorded[0] - real[0])
-            return begin + move, end + move
+            return max(begin + move, int(recorded[0])), min(end + move, int(recorded[-1]))
         left = int(np.searchsorted(real, begin, side="right")) - 1
         right = int(np.searchsorted(real, end, side="left"))
         return int(recorded[left]), int(recorded[right])
 
 
+def _numbered(roots: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the distinct roots, ascending, and the place of each one among them."""
+    if not len(roots) or int(roots.min()) < 0 or int(roots.max()) > 10_000_000:
+        return np.unique(roots, return_inverse=True)
+    there = np.zeros(int(roots.max()) + 1, bool)
+    there[roots] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[roots]
+
+
 def _borders(keys: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Return the distinct borders (index of the root, byte), and those of each range."""
     key, at = np.concatenate((keys, keys)), np.concatenate((begins, ends))
-    by = np.lexsort((at, key))
-    key, at = key[by], at[by]
-    new = np.ones(len(key), bool)
-    new[1:] = (key[1:] != key[:-1]) | (at[1:] != at[:-1])
-    index = np.empty(len(key), np.int64)
-    index[by] = np.cumsum(new) - 1
-    return key[new], at[new], index[: len(keys)], index[len(keys) :]
+    if not len(key):
+        return key, at, key, key
+    low, high = int(at.min()), int(at.max())
+    span = high - low + 1
+    if (int(key.max()) + 1) * span < 1 << 63:  # both in one number, which sorts faster
+        at -= low
+        at += key * span
+        both = np.unique(at)
+        index = np.searchsorted(both, at)
+        key, at = both // span, both % span + low
+    else:
+        by = np.lexsort((at, key))
+        key, at = key[by], at[by]
+        new = np.ones(len(key), bool)
+        new[1:] = (key[1:] != key[:-1]) | (at[1:] != at[:-1])
+        index = np.empty(len(key), np.int64)
+        index[by] = np.cumsum(new) - 1
+        key, at = key[new], at[new]
+    return key, at, index[: len(keys)], index[len(keys) :]
 
 
 def _lengths(key: Int64s, recorded: Int64s) -> Int64s:

@@ -77,7 +77,7 @@ class LoadedThreads:
         self._program = program
         self._options = options
         first, root, begin, end, mode, access = program.core.accesses()
-        self._layout = layout = Layout.of(root, begin, end, compact=options.compact, where=where)
+        self._layout = layout = Layout.of(root, begin, end, compact=options.compact, words=1, where=where)
         try:
             core = _core.Threads(
                 program.core, first, root, mode, access, layout.begin, layout.end,

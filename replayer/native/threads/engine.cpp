@@ -51,7 +51,7 @@ struct Engine::Lane {
   std::deque<Task> todo;
   Heap timers, turns;  // `turns`: by the number of their turn
   std::int64_t numbers = 0;
-  std::vector<Wrong> wrong;
+  Found found;
 };
 
 Engine::Engine(const Spec& spec, bool values) : spec_(spec), values_(values), oracle_(spec) {
@@ -212,7 +212,7 @@ void Engine::prepare(Span<Delay> delays, const RunOptions& options) {
     lane->todo.clear();
     lane->timers = {};
     lane->turns = {};
-    lane->wrong.clear();
+    lane->found = {};
   }
   for (Row row = 0; row < spec_.rows; ++row)
     if (issue_needs_[row] == 0) {
@@ -235,8 +235,10 @@ RunResult Engine::run(Span<Delay> delays, const RunOptions& options, const std::
   changed_.notify_all();
   const bool asked = wait(interrupted);
   if (failed_) std::rethrow_exception(failed_);
-  for (auto& lane : lanes_)
-    for (Wrong& wrong : lane->wrong) result_.wrong.push_back(std::move(wrong));
+  for (auto& lane : lanes_) {
+    result_.wrong_count += lane->found.count;
+    for (Wrong& wrong : lane->found.kept) result_.wrong.push_back(std::move(wrong));
+  }
   std::stable_sort(result_.wrong.begin(), result_.wrong.end(),
                    [](const Wrong& a, const Wrong& b) { return a.event < b.event; });
   if (asked) {
@@ -251,7 +253,10 @@ RunResult Engine::run(Span<Delay> delays, const RunOptions& options, const std::
       }
   } else if (values_ && spec_.rows > 0) {
     const std::int64_t last = *std::max_element(result_.end_ns.begin(), result_.end_ns.end());
-    oracle_.last_reads({std::max<std::int64_t>(last, 0), event_.load(), true}, result_.wrong);
+    Found found;
+    oracle_.last_reads({std::max<std::int64_t>(last, 0), event_.load(), true}, found);
+    result_.wrong_count += found.count;
+    for (Wrong& wrong : found.kept) result_.wrong.push_back(std::move(wrong));
   }
   return std::move(result_);
 }
@@ -440,7 +445,7 @@ void Engine::begin(Lane& lane, Row unit, std::int64_t event) {
   const std::int64_t time = now();
   for (const Row row : spec_.rows_of(unit)) result_.start_ns[row] = time;
   result_.start_event[unit] = event;
-  if (values_) oracle_.start(unit, {time, event, instant}, lane.wrong);
+  if (values_) oracle_.start(unit, {time, event, instant}, lane.found);
   count_down();
   for (const Row row : spec_.rows_of(unit)) reached(lane, At::start, row, time);
   for (const Row child : spec_.children.of(unit)) one_less(lane, child, false);
@@ -452,7 +457,7 @@ void Engine::finish(Lane& lane, Row unit, std::int64_t event) {
   const std::int64_t time = now();
   for (const Row row : spec_.rows_of(unit)) result_.done_ns[row] = time;
   result_.end_event[unit] = event;
-  if (values_) oracle_.end(unit, {time, event, instant}, lane.wrong);
+  if (values_) oracle_.end(unit, {time, event, instant}, lane.found);
   later(lane, Do::leave, unit, plus(time, longest(unit, Place::after_end)));
 }
 

@@ -38,7 +38,8 @@ struct RunResult {
   std::int64_t late_ns = 0;       // and when
   std::vector<std::int64_t> issue_ns, start_ns, done_ns, end_ns;  // per row; -1: never
   std::vector<std::int64_t> start_event, end_event;               // per unit, among all starts and ends; -1: never
-  std::vector<Wrong> wrong;                                       // by event
+  std::vector<Wrong> wrong;                                       // by event, not all if there are very many
+  std::int64_t wrong_count = 0;
 };
 
 class Engine {

@@ -21,15 +21,8 @@ Word byte_mask(std::int64_t begin, std::int64_t end) {  // of bytes of one word
   return low << (8 * from);
 }
 
-Word weight(std::int64_t w) { return mixed((Word(5) << 60) + Word(w)) | 1; }
-
-void append(std::vector<Run>& runs, std::size_t first, const Run& run) {
-  if (runs.size() > first && !run.part && !runs.back().part && runs.back().value == run.value &&
-      runs.back().end == run.begin)
-    runs.back().end = run.end;
-  else if (runs.size() < first + kMaxRuns)
-    runs.push_back(run);
-}
+// Odd, another one for each word.
+Word weight(std::int64_t w) { return (Word(w) * 0x9e3779b97f4a7c15ull) | 1; }
 
 }  // namespace
 
@@ -47,22 +40,29 @@ void Memory::fill(Range range, Word value) {
       range, [&](std::int64_t w) { set(w, value); }, [&](std::int64_t begin, std::int64_t) { set(begin >> 3, mixed(value)); });
 }
 
-Word Memory::digest(Range range, std::vector<Run>& runs) const {
+Word Memory::digest(Range range) const {
   Word sum = 0;
-  const std::size_t first = runs.size();
   each(
-      range,
-      [&](std::int64_t w) {
-        const Word value = get(w);
-        sum += value * weight(w);
-        append(runs, first, {w * 8, w * 8 + 8, value, false});
-      },
+      range, [&](std::int64_t w) { sum += get(w) * weight(w); },
       [&](std::int64_t begin, std::int64_t end) {
-        const Word value = get(begin >> 3) & byte_mask(begin, end);
-        sum += value * weight(begin >> 3);
-        append(runs, first, {begin, end, value, true});
+        sum += (get(begin >> 3) & byte_mask(begin, end)) * weight(begin >> 3);
       });
   return sum;
+}
+
+void Memory::look(Range range, std::vector<Run>& runs) const {
+  const std::size_t first = runs.size();
+  const auto append = [&](const Run& run) {
+    if (runs.size() > first && !run.part && !runs.back().part && runs.back().value == run.value)
+      runs.back().end = run.end;
+    else if (runs.size() < first + kMaxRuns)
+      runs.push_back(run);
+  };
+  each(
+      range, [&](std::int64_t w) { append({w * 8, w * 8 + 8, get(w), false}); },
+      [&](std::int64_t begin, std::int64_t end) {
+        append({begin, end, get(begin >> 3) & byte_mask(begin, end), true});
+      });
 }
 
 void Memory::copy(std::int64_t to, std::int64_t from, std::int64_t size) {

@@ -54,9 +54,10 @@ class Memory {
     }
   }
 
-  // What stands in a range: a digest that does not depend on how it is split, and the runs (at most some) behind
-  // those that `runs` holds.
-  Word digest(Range range, std::vector<Run>& runs) const;
+  // A digest of what stands in a range, that does not depend on how it is split.
+  Word digest(Range range) const;
+  // What stands there, behind what `runs` holds; of very many runs only the first.
+  void look(Range range, std::vector<Run>& runs) const;
   // memcpy. For ThreadSanitizer that is an access like any other: there it goes word by word.
   void copy(std::int64_t to, std::int64_t from, std::int64_t size);
   bool same(std::int64_t a, std::int64_t b, std::int64_t size) const;

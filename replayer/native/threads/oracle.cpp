@@ -112,7 +112,7 @@ void Oracle::reset() {
 
 // A unit with children reads as it starts and writes as it ends; nothing is in flight beside another.
 void Oracle::play(Pass pass) {
-  std::vector<Wrong> none;
+  Found none;
   reset();
   for (const Row u : spec_.schedule) {
     if (u >= 0) start(u, {0, 0, true}, pass, none);
@@ -123,11 +123,7 @@ void Oracle::play(Pass pass) {
 void Oracle::learn() {
   reads_ = std::int64_t(last_.size());
   play(Pass::learn);
-  std::vector<Run> runs;
-  for (std::size_t i = 0; i < last_.size(); ++i) {
-    runs.clear();
-    last_[i] = memory_.digest(spec_.last_range[i], runs);
-  }
+  for (std::size_t i = 0; i < last_.size(); ++i) last_[i] = memory_.digest(spec_.last_range[i]);
   reference_ = wrote_;
 }
 
@@ -137,36 +133,31 @@ void Oracle::explain(const See& read, const See& last) {
   play(Pass::explain);
   explain_ = nullptr;
   wrote_ = wrote;
-  std::vector<Run> runs;
-  for (std::size_t i = 0; i < last_.size(); ++i) {
-    runs.clear();
-    memory_.digest(spec_.last_range[i], runs);
-    last(std::int64_t(i), runs);
-  }
+  for (std::size_t i = 0; i < last_.size(); ++i)
+    last(std::int64_t(i), [&] {
+      std::vector<Run> runs;
+      memory_.look(spec_.last_range[i], runs);
+      return runs;
+    });
 }
 
-void Oracle::last_reads(const Moment& at, std::vector<Wrong>& found) {
-  std::vector<Run> runs;
+void Oracle::last_reads(const Moment& at, Found& found) {
   for (std::size_t i = 0; i < last_.size(); ++i) {
-    runs.clear();
-    if (memory_.digest(spec_.last_range[i], runs) != last_[i])
-      found.push_back({-1, std::int64_t(i), Fault::stale, false, -1, at.ns, at.event, runs});
+    if (memory_.digest(spec_.last_range[i]) == last_[i]) continue;
+    Wrong wrong{-1, std::int64_t(i), Fault::stale, false, -1, at.ns, at.event, {}};
+    memory_.look(spec_.last_range[i], wrong.saw);
+    found.add(std::move(wrong));
   }
 }
 
 // --- start ---
 
-void Oracle::start(Row unit, const Moment& at, std::vector<Wrong>& found) { start(unit, at, Pass::run, found); }
+void Oracle::start(Row unit, const Moment& at, Found& found) { start(unit, at, Pass::run, found); }
 
-void Oracle::start(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found) {
+void Oracle::start(Row unit, const Moment& at, Pass pass, Found& found) {
   folded_[unit] = 0;
-  std::vector<Run> runs;
   if (pass == Pass::run && family_.any())
-    for (const std::int64_t access : family_.start(unit).torn) {
-      runs.clear();
-      digest(access, runs);
-      torn(unit, access, false, at, runs, found);
-    }
+    for (const std::int64_t access : family_.start(unit).torn) torn(unit, access, false, at, found);
   for (const Row row : spec_.rows_of(unit)) read(row, at, pass, found);
   if (pass != Pass::run) return;
   use(unit, false, at, found);
@@ -174,25 +165,28 @@ void Oracle::start(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& fo
   mark(unit);
   // What the unit itself has marked is no news as it ends.
   each(unit, [&](Row, std::int64_t a) {
-    if (!looks(spec_.mode[a]) || !(flags_[a] & kOwn)) return;
-    runs.clear();
-    seen_[a] = digest(a, runs);
+    if (looks(spec_.mode[a]) && (flags_[a] & kOwn)) seen_[a] = digest(a);
   });
 }
 
-Word Oracle::digest(std::int64_t access, std::vector<Run>& runs) const {
+Word Oracle::digest(std::int64_t access) const {
   Word sum = 0;
-  for (const Range& r : spec_.ranges_of(access)) sum += memory_.digest(r, runs);
+  for (const Range& r : spec_.ranges_of(access)) sum += memory_.digest(r);
   return sum;
 }
 
-void Oracle::read(Row row, const Moment& at, Pass pass, std::vector<Wrong>& found) {
-  static thread_local std::vector<Run> runs;
+std::vector<Run> Oracle::look(std::int64_t access, const Found& found) const {
+  std::vector<Run> runs;
+  if (!found.looks()) return runs;
+  for (const Range& r : spec_.ranges_of(access)) memory_.look(r, runs);
+  return runs;
+}
+
+void Oracle::read(Row row, const Moment& at, Pass pass, Found& found) {
   Word& folded = folded_[spec_.unit[row]];
   for (std::int64_t a = spec_.access_first[row]; a < spec_.access_first[row + 1]; ++a) {
     if (!looks(spec_.mode[a])) continue;
-    runs.clear();
-    const Word sum = digest(a, runs);
+    const Word sum = digest(a);
     seen_[a] = sum;
     folded = mixed(folded ^ sum) + 1;
     if (!judged(a)) continue;
@@ -200,28 +194,27 @@ void Oracle::read(Row row, const Moment& at, Pass pass, std::vector<Wrong>& foun
       expected_[a] = sum;
       ++reads_;
     } else if (pass == Pass::explain) {
-      explain_(a, runs);
+      explain_(a, [&] { return look(a, found); });
     } else if (sum != expected_[a] && !(flags_[a] & kBadValue)) {
       flags_[a] |= kBadValue;
-      found.push_back({row, a, Fault::stale, false, -1, at.ns, at.event, runs});
+      found.add({row, a, Fault::stale, false, -1, at.ns, at.event, look(a, found)});
     }
   }
 }
 
 // A read and a write of what it reads were in flight at once.
-void Oracle::torn(Row unit, std::int64_t access, bool late, const Moment& at, std::vector<Run>& saw,
-                  std::vector<Wrong>& found) {
+void Oracle::torn(Row unit, std::int64_t access, bool late, const Moment& at, Found& found) {
   folded_[unit] = mixed(folded_[unit] ^ kTorn);
   if (!judged(access) || (flags_[access] & kBadValue)) return;
   flags_[access] |= kBadValue;
   Row row = unit;
   for (const Row r : spec_.rows_of(unit))
     if (spec_.access_first[r] <= access && access < spec_.access_first[r + 1]) row = r;
-  found.push_back({row, access, Fault::torn, late, -1, at.ns, at.event, saw});
+  found.add({row, access, Fault::torn, late, -1, at.ns, at.event, look(access, found)});
 }
 
 // Whether what the unit uses is there; `late`: whether it has gone since it started.
-void Oracle::use(Row unit, bool late, const Moment& at, std::vector<Wrong>& found) {
+void Oracle::use(Row unit, bool late, const Moment& at, Found& found) {
   each(unit, [&](Row row, std::int64_t a) {
     Row by = -1;
     for (const Row other : spec_.frees.of(a))
@@ -231,7 +224,7 @@ void Oracle::use(Row unit, bool late, const Moment& at, std::vector<Wrong>& foun
       for (const Row other : spec_.allocs.of(a)) gone = gone || !ended(other);
     if (!gone || (flags_[a] & kBadMemory)) return;
     flags_[a] |= kBadMemory;
-    found.push_back({row, a, Fault::freed, late, by, at.ns, at.event, {}});
+    found.add({row, a, Fault::freed, late, by, at.ns, at.event, {}});
   });
   for (const Row row : spec_.rows_of(unit)) {
     const Span<Row> destroys = spec_.destroys.of(row);
@@ -239,7 +232,7 @@ void Oracle::use(Row unit, bool late, const Moment& at, std::vector<Wrong>& foun
       std::uint8_t& told = told_[std::size_t(&other - spec_.destroys.item.data())];
       if (told || !ended(other)) continue;
       told = 1;
-      found.push_back({row, -1, Fault::destroyed, late, other, at.ns, at.event, {}});
+      found.add({row, -1, Fault::destroyed, late, other, at.ns, at.event, {}});
     }
   }
 }
@@ -278,9 +271,9 @@ void Oracle::mark(Row unit) {
 
 // --- end ---
 
-void Oracle::end(Row unit, const Moment& at, std::vector<Wrong>& found) { end(unit, at, Pass::run, found); }
+void Oracle::end(Row unit, const Moment& at, Found& found) { end(unit, at, Pass::run, found); }
 
-void Oracle::end(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found) {
+void Oracle::end(Row unit, const Moment& at, Pass pass, Found& found) {
   // What has children has marked nothing.
   const bool instant = at.instant || spec_.open(unit);
   Family::Meeting met;
@@ -288,12 +281,7 @@ void Oracle::end(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& foun
     use(unit, true, at, found);
     if (!instant) again(unit, at, found);
     if (family_.any()) met = family_.end(unit);
-    std::vector<Run> runs;
-    for (const std::int64_t access : met.torn) {
-      runs.clear();
-      digest(access, runs);
-      torn(unit, access, true, at, runs, found);
-    }
+    for (const std::int64_t access : met.torn) torn(unit, access, true, at, found);
   }
   each(unit, [&](Row row, std::int64_t a) {
     if (writes(spec_.mode[a])) wrote_[a] = output_value(spec_.op[row], a - spec_.access_first[row], folded_[unit]);
@@ -313,12 +301,9 @@ void Oracle::end(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& foun
 }
 
 // Reads once more: what has changed since the start was written meanwhile.
-void Oracle::again(Row unit, const Moment& at, std::vector<Wrong>& found) {
-  static thread_local std::vector<Run> runs;
+void Oracle::again(Row unit, const Moment& at, Found& found) {
   each(unit, [&](Row, std::int64_t a) {
-    if (!looks(spec_.mode[a])) return;
-    runs.clear();
-    if (digest(a, runs) != seen_[a]) torn(unit, a, true, at, runs, found);
+    if (looks(spec_.mode[a]) && digest(a) != seen_[a]) torn(unit, a, true, at, found);
   });
 }
 
@@ -339,7 +324,7 @@ bool Oracle::clean(Range range, Row unit, bool instant) const {
 }
 
 // Moves the bytes of a copy, its first read to its first write and so on, and compares what has arrived.
-void Oracle::copy(Row row, Row unit, bool instant, const Moment& at, std::vector<Wrong>& found) {
+void Oracle::copy(Row row, Row unit, bool instant, const Moment& at, Found& found) {
   if (tangle(unit)) return;
   const Word mine = progress_value(unit);
   const auto move = [&](std::int64_t from, std::int64_t to, std::int64_t size) {
@@ -371,15 +356,13 @@ void Oracle::copy(Row row, Row unit, bool instant, const Moment& at, std::vector
       done_from = s + size == sources[i].end ? (++i, 0) : done_from + size;
       done_to = t + size == targets[j].end ? (++j, 0) : done_to + size;
     }
-    if (same || instant) continue;
-    std::vector<Run> runs;
-    digest(from, runs);
-    torn(unit, from, true, at, runs, found);
+    if (!same && !instant) torn(unit, from, true, at, found);
   }
 }
 
 void Oracle::write(Row unit, bool instant) {
   const Word mine = progress_value(unit), bad = torn_value(unit);
+  std::vector<std::int64_t> torn_bytes;  // of words in parts
   // Puts `value` where nobody else was at it; `release`: the unit's mark goes.
   const auto put = [&](const Range& range, Word value, bool release) {
     memory_.each(
@@ -392,8 +375,8 @@ void Oracle::write(Row unit, bool instant) {
         },
         [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t b = begin; b < end; ++b) {
-            const bool alone = !release || memory_.byte(b) == part_of(mine, b);
-            memory_.set_byte(b, part_of(alone ? value : bad, b));
+            if (release && memory_.byte(b) != part_of(mine, b)) torn_bytes.push_back(b);
+            memory_.set_byte(b, part_of(value, b));
           }
         });
   };
@@ -432,6 +415,7 @@ void Oracle::write(Row unit, bool instant) {
       for (const Range& b : both) add(b, wrote_[a], a, false);
     }
   });
+  for (const std::int64_t b : torn_bytes) memory_.set_byte(b, part_of(bad, b));
 }
 
 }  // namespace tapedelay::threads

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "family.h"
@@ -27,6 +28,19 @@ struct Wrong {
   std::vector<Run> saw;
 };
 
+// All of them are counted; the first are kept, and of the first of those what they saw.
+struct Found {
+  std::vector<Wrong> kept;
+  std::int64_t count = 0;
+
+  bool full() const { return kept.size() >= 20'000; }
+  bool looks() const { return kept.size() < 1'000; }
+  void add(Wrong wrong) {
+    ++count;
+    if (!full()) kept.push_back(std::move(wrong));
+  }
+};
+
 // Where an op starts or ends.
 struct Moment {
   std::int64_t ns, event;
@@ -41,13 +55,14 @@ class Oracle {
   // Runs the reference order, and remembers what each read sees.
   void learn();
   // The same again for what reads saw: by access, and by number of the read at the end.
-  using See = std::function<void(std::int64_t, const std::vector<Run>&)>;
+  using Look = std::function<std::vector<Run>()>;
+  using See = std::function<void(std::int64_t, const Look&)>;
   void explain(const See& read, const See& last);
 
   void reset();  // before a run
-  void start(Row unit, const Moment& at, std::vector<Wrong>& found);
-  void end(Row unit, const Moment& at, std::vector<Wrong>& found);
-  void last_reads(const Moment& at, std::vector<Wrong>& found);
+  void start(Row unit, const Moment& at, Found& found);
+  void end(Row unit, const Moment& at, Found& found);
+  void last_reads(const Moment& at, Found& found);
 
   bool judged(std::int64_t access) const {
     return spec_.mode[access] == Mode::read || spec_.mode[access] == Mode::update;
@@ -69,18 +84,18 @@ class Oracle {
 
   void find_tangles();
   void play(Pass pass);
-  void start(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found);
-  void end(Row unit, const Moment& at, Pass pass, std::vector<Wrong>& found);
-  void read(Row row, const Moment& at, Pass pass, std::vector<Wrong>& found);
-  void torn(Row unit, std::int64_t access, bool late, const Moment& at, std::vector<Run>& saw,
-            std::vector<Wrong>& found);
-  void use(Row unit, bool late, const Moment& at, std::vector<Wrong>& found);
+  void start(Row unit, const Moment& at, Pass pass, Found& found);
+  void end(Row unit, const Moment& at, Pass pass, Found& found);
+  void read(Row row, const Moment& at, Pass pass, Found& found);
+  void torn(Row unit, std::int64_t access, bool late, const Moment& at, Found& found);
+  void use(Row unit, bool late, const Moment& at, Found& found);
   void mark(Row unit);
-  void again(Row unit, const Moment& at, std::vector<Wrong>& found);
-  void copy(Row row, Row unit, bool instant, const Moment& at, std::vector<Wrong>& found);
+  void again(Row unit, const Moment& at, Found& found);
+  void copy(Row row, Row unit, bool instant, const Moment& at, Found& found);
   bool clean(Range range, Row unit, bool instant) const;
   void write(Row unit, bool instant);
-  Word digest(std::int64_t access, std::vector<Run>& runs) const;
+  Word digest(std::int64_t access) const;
+  std::vector<Run> look(std::int64_t access, const Found& found) const;
   bool ended(Row unit) const { return ended_[unit].load(std::memory_order_acquire) != 0; }
   const Tangle* tangle(Row unit) const;
   // Calls f(row, access) for each access of a unit, in their order.

@@ -38,7 +38,7 @@ class Teller {
 
   Story tell(std::size_t limit) {
     Story story;
-    story.count = std::int64_t(result_.wrong.size());
+    story.count = result_.wrong_count;
     if (result_.wrong.empty()) return story;
     date();
     for (const Fact& f : facts_)
@@ -122,13 +122,13 @@ class Teller {
     for (Fact& f : facts_)
       if (of_value(*f.wrong)) (f.wrong->row < 0 ? last : reads)[f.wrong->access] = &f;
     oracle_.explain(
-        [&](std::int64_t access, const Runs& runs) {
+        [&](std::int64_t access, const Oracle::Look& look) {
           const auto it = reads.find(access);
-          if (it != reads.end()) it->second->expected = runs;
+          if (it != reads.end()) it->second->expected = look();
         },
-        [&](std::int64_t number, const Runs& runs) {
+        [&](std::int64_t number, const Oracle::Look& look) {
           const auto it = last.find(number);
-          if (it != last.end()) it->second->expected = runs;
+          if (it != last.end()) it->second->expected = look();
         });
     const Who nobody{kNobody, false};
     for (const Fact& f : facts_) {
@@ -252,6 +252,13 @@ class Teller {
       parts.push_back({begin, end, writer, state});
   }
 
+  // Of a word in parts only the bytes that are asked for count.
+  static bool differ(const Run& a, const Run& b, std::int64_t begin, std::int64_t end) {
+    if (!a.part) return a.value != b.value;
+    const auto bytes = [&](Word value) { return value << (8 * (7 - ((end - 1) & 7))) >> (8 * (8 - (end - begin))); };
+    return bytes(a.value) != bytes(b.value);
+  }
+
   // The writer of a value, where it has one.
   static const Who* who(const Names& names, const Run& run) {
     const auto it = run.part ? names.end() : names.find(run.value & ~kMarks);
@@ -282,7 +289,7 @@ class Teller {
       const std::int64_t end = std::min({saw.end, expected.end, is.end, should.end});
       // What is late is told as it stood when it became a fact: others may have come after that.
       const bool in_flight = w.fault == Fault::torn && is.flying >= 0;
-      if (begin < end && (in_flight || (!w.late && saw.value != expected.value))) {
+      if (begin < end && (in_flight || (!w.late && differ(saw, expected, begin, end)))) {
         Seen part = seen(history, w, saw, is);
         if (part.state == State::version && is.id == should.id) part.state = State::derived;
         other = other || part.state != State::derived;
