@@ -101,10 +101,9 @@ class LoadedVirtual:
                 where=self._program.tape.where,
                 next_step="leave the pin out",
             )
-        found = core.run(
+        issue, start, end, wrong, count, chain, late, own = core.run(
             delays.row, delays.place, delays.ns, max(self._options.wrong_limit, 1)
         )
-        issue, start, end, wrong, count, chain, late, *more = found
         if late:
             raise Unsupported(
                 "times that add up to more than 70 years",
@@ -118,7 +117,7 @@ class LoadedVirtual:
             end_ns=end,
             wrong=[_wrong_read(w) for w in wrong],
             wrong_count=count,
-            own_count=more[0] if more else None,
+            own_count=own,
             chain=chain,
             judged=self._options.values,
             reads=core.reads,

@@ -18,7 +18,8 @@ from tapedelay.replayer.backends.virtual import VirtualBackend
 from tapedelay.replayer.check import Baseline, check_tape
 from tapedelay.replayer.outcome import AT_END, Outcome
 from tapedelay.replayer.program import Program
-from tapedelay.replayer.replay import replay
+from tapedelay.replayer.replay import replay, search
+from tapedelay.replayer.replay.render import render_replay, render_search
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 
@@ -244,6 +245,49 @@ def test_an_interrupted_repetition_keeps_what_it_has() -> None:
     assert backend.closed == 1
     with pytest.raises(KeyboardInterrupt):
         replay(bug(), backend=Counting(stop_at=0), repeat=10)
+
+
+def test_an_interrupted_repetition_that_found_nothing_is_not_clean() -> None:
+    result = replay(bug(), backend=Counting(stop_at=3), repeat=10)
+    assert (result.runs, result.repeat, result.found) == (3, 10, 0)
+    assert (result.verdict, result.exit_code) == ("cannot judge", 4)
+    assert "interrupted after 3 of 10 runs: none shows anything" in "\n".join(render_replay(result))
+    assert replay(bug(), backend=Counting(), repeat=10).verdict == "clean"
+
+
+def test_what_check_cannot_order_is_not_clean_either() -> None:
+    text = (CORPUS / "own/unresolved-wait.litmus").read_text()
+    tape = parse(text).tape("buggy")
+    report = check_tape(tape)
+    assert report.verdict == "unknown"
+    result = replay(tape, delays="#3 +5us")
+    assert result.outcome.clean
+    assert (result.verdict, result.exit_code) == ("unknown", 4)
+    assert "check has pairs that something unseen may order" in "\n".join(render_replay(result))
+    accepted = Baseline(frozenset(f.signature for f in report.findings))
+    assert replay(tape, delays="#3 +5us", baseline=accepted).verdict == "clean"
+
+
+def test_clean_is_said_of_the_window() -> None:
+    rows = "1 | copy | q | M | D\n2 | host | H | | M\n3 | host | H | X | "
+    tape = parse(rows).tape()
+    whole, part = replay(tape, delays="first copy +5us"), replay(tape, ops=(1, 3))
+    assert (whole.verdict, whole.window, whole.as_dict()["window"]) == ("confirmed", "", None)
+    assert (part.verdict, part.exit_code) == ("clean", 0)
+    assert render_replay(part)[0].startswith("litmus: clean within the window 1:3 of 3 ops: 0 wrong reads")
+    assert part.as_dict()["window"] == "window 1:3 of 3 ops"
+    assert render_search(search(tape, ops=(1, 3)))[0].startswith("litmus: clean within the window 1:3 of")
+    assert render_replay(replay(bug(fixed=True)))[0].startswith("litmus: clean: ")
+
+
+def test_a_pin_needs_a_backend_that_can_and_an_order_of_all_events() -> None:
+    with pytest.raises(UsageError, match="a pin on the backend virtual"):
+        replay(bug(), pin=True)
+    tape = parse((CORPUS / "own/semaphore-never.litmus").read_text()).tape("buggy")
+    backend = Counting()
+    result = replay(tape, backend=backend, pin=True)
+    assert (result.verdict, result.exit_code, result.pinned, backend.pins) == ("deadlock", 1, False, [None])
+    assert any("not pinned" in n for n in result.outcome.notes)
 
 
 def test_a_pin_takes_the_place_of_the_delays() -> None:

@@ -316,3 +316,38 @@ def test_patience_in_real_time(bug: str, capsys: Capture) -> None:
     assert "given up: no op ended for 0.02 s" in err
     assert "--timeout SECONDS" in err
     assert run([*slow, "--timeout", "15"]) == 0
+
+
+def test_too_many_delays_to_write_out(
+    bug: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "all.delays"
+    monkeypatch.setattr("tapedelay.formats.delays.exact.MAX_LINES", 3)
+    arguments = ["replay", bug, "--delays", "seed=3 max=9us", "--write-plan", str(file)]
+    code = run(arguments)
+    err = capsys.readouterr().err
+    assert "4 delays: a plan has at most 3 lines" in err
+    assert "Traceback" not in err
+    assert "random seed=3 max=9us every op" in file.read_text()
+    assert run(["replay", bug, "--delays", str(file)]) == code
+
+
+def test_a_search_that_finds_nothing_says_that_it_writes_nothing(
+    bug: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "none.delays"
+    assert run(["replay", f"{bug}:fixed", "--search", "--write-plan", str(file)]) == 0
+    assert f"no delay was found: {file} is not written" in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_errors_say_what_to_do(bug: str, capsys: Capture) -> None:
+    for arguments in (["--backend", "foo"], ["--time-scale", "nan"]):
+        assert run(["replay", bug, *arguments]) == 2
+        assert "\n  next: " in capsys.readouterr().err
+
+
+def test_an_unknown_pair_leads_to_check(capsys: Capture) -> None:
+    file = str(TRACES.parent / "tests/corpus/own/unresolved-wait.litmus")
+    assert run(["replay", file, "--delays", "#3 +5us"]) == 4
+    assert again(capsys.readouterr().err) == ["check", file]

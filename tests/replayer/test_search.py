@@ -162,6 +162,7 @@ def test_a_wrong_read_is_always_one_that_check_has(tape: Tape, seed: int) -> Non
     report = check_tape(tape)
     result = replay(tape, delays=f"seed={seed} max=5us" if tape.table("ops").num_rows else None)
     assert result.verdict != "wrong"
+    assert not result.facts.other
     assert report.findings or result.outcome.clean
     for finding in result.confirmed:
         assert finding in report.findings
@@ -172,3 +173,12 @@ def test_a_wrong_read_is_always_one_that_check_has(tape: Tape, seed: int) -> Non
         assert attempt.replay is not None
         assert not attempt.replay.outcome.clean
         assert attempt.finding in attempt.replay.confirmed
+        assert not attempt.replay.facts.other
+
+
+def test_equal_delays_are_run_once() -> None:
+    rows = ["1 | copy | q | M,N | D", "2 | host | H | | M,N"]
+    result = search(parse("\n".join(rows)).tape(), every=True)
+    assert [a.state for a in result.attempts] == ["confirmed"] * 2
+    assert len({a.expression for a in result.attempts}) == 1
+    assert result.runs == 2  # as recorded, and with the one delay
