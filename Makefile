@@ -40,12 +40,12 @@ demo: $(VENV)/.installed ## record a real llama.cpp before and after a fix, name
 	$(BIN)/python -m tapedelay.recorder.demo --model $(MODEL)
 
 test: $(VENV)/.test ## the tests that need no engine (<= 8 minutes on 2 cores)
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not engines and not soak" tests
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not engines and not soak" -rs tests
 
 test-engines: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines, reduced counts (<= 25 minutes)
 	$(BIN)/python -m pytest -q -m "engines and not soak" -rs tests
 
-soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines, full counts
+soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines and on random input, full counts (<= 40 minutes)
 	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak" -rs tests
 
 bench: $(VENV)/.bench ## the figures of the design's budgets, beside peers in the same run (BENCH=--quick: small tapes)

@@ -93,7 +93,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Show the version.",
 )
 def cli() -> None:
-    """Record the schedule of an inference engine, and name its races.
+    """Record the schedule of an inference engine, name its races, and replay it with delays.
 
     \b
     Exit codes: 0 clean, 1 found, 2 usage, 3 bad input, 4 cannot judge, 5 infrastructure.
