@@ -271,9 +271,9 @@ CASE(times_and_wrong_reads_are_the_plain_ones) {
         const std::int64_t found = values.wrong(timing, none);
         EXPECT(found == plain.wrong(p));
         EXPECT(found == values.wrong(timing, none));
-        const Story story = values.story(timing, 1000000, none);
+        const Story story = values.story(timing, found, 1000000, none);
         EXPECT(std::int64_t(story.wrong.size()) == found);
-        if (found != 0) EXPECT(values.story(timing, 1, none).wrong.size() == 1);
+        if (found != 0) EXPECT(values.story(timing, found, 1, none).wrong.size() == 1);
         wrong += found != 0, clean += found == 0;
       }
     } catch (const BadTape& e) {
