@@ -61,6 +61,12 @@ def test_bad_is_wrong_every_time_where_its_order_is_pinned() -> None:
     assert result.found == RUNS
 
 
+@pytest.mark.parametrize("runs", [50, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_a_pinned_window_of_bad_hits_every_time(runs: int) -> None:
+    result = replay(recording("bad"), backend="threads", delays=AIMED, pin=True, ops=(0, 150), repeat=runs)
+    assert (result.runs, result.found, result.verdict) == (runs, runs, "confirmed")
+
+
 def test_good_is_right_under_that_delay_and_as_recorded(good: tuple[Program, Loaded]) -> None:
     program, run = good
     aimed = match_plan(plan_of(AIMED), program.tape)

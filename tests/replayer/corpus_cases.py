@@ -60,6 +60,8 @@ def moved(attempt: Attempt, litmus: Litmus) -> Delays:
     fixed = litmus.labels("fixed")
     label = {op: name for name, op in litmus.labels("buggy").items()}
     delays = attempt.replay.delays
-    rows = [label[int(op)] for op in program.op_ids[delays.row]]
-    entries = zip(rows, delays.place.tolist(), delays.ns.tolist(), strict=True)
+    names = [label[int(op)] for op in program.op_ids[delays.row]]
+    gone = {n for n in names if n not in fixed}
+    assert gone == set(GONE.get(litmus.name, ())), f"{litmus.name}: the fixed variant has no {sorted(gone)}"
+    entries = zip(names, delays.place.tolist(), delays.ns.tolist(), strict=True)
     return Delays.of([(fixed[name], place, ns) for name, place, ns in entries if name in fixed])
