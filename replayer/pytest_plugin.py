@@ -57,7 +57,7 @@ class Case:
     repeat : int
         Runs; seeds of the plan count up.
     pin : bool
-        Enforce the interleaving that the plan has in virtual time.
+        Enforce the interleaving that the plan has in virtual time, where a backend runs in real time.
     ops, steps : (int or None, int or None), optional
         A window, the last one not included.
     compact : bool
@@ -211,6 +211,7 @@ def _backends(names: list[str] | None) -> list[Any]:
 def _run(item: pytest.Item, case: Case, backend: str) -> Replay:
     from ..formats.errors import TapedelayError, Unsupported
     from .backends.protocol import Options
+    from .backends.registry import find_backend
     from .replay import replay
 
     __tracebackhide__ = True
@@ -221,11 +222,13 @@ def _run(item: pytest.Item, case: Case, backend: str) -> Replay:
         compact=case.compact, timeout_s=Options.timeout_s if case.timeout_s is None else case.timeout_s
     )
     try:
+        chosen = find_backend(backend)
+        able = chosen.capabilities()
         result = replay(
             tape,
-            backend=backend,
+            backend=chosen,
             delays=plans or None,
-            pin=case.pin,
+            pin=case.pin and (able.pin or able.real_time),  # in virtual time the order is the same every time
             ops=case.ops,
             steps=case.steps,
             repeat=case.repeat,
@@ -283,7 +286,7 @@ def _command(item: pytest.Item, case: Case, result: Replay, tape: str, plans: li
 
     words = ["tapedelay replay", shown(tape), f"--backend {result.backend}"]
     words += [f"--delays {shown(p)}" for p in plans]
-    words += ["--pin"] * case.pin + [f"--repeat {case.repeat}"] * (case.repeat != 1)
+    words += ["--pin"] * (case.pin and result.pinned) + [f"--repeat {case.repeat}"] * (case.repeat != 1)
     if result.backend != "virtual":
         words += ["--compact"] * case.compact
         if case.timeout_s is not None:

@@ -144,6 +144,15 @@ def test_the_command_that_it_prints_shows_it_again(
     assert "FIRST WRONG READ" in capsys.readouterr().out
 
 
+def test_a_pin_is_for_the_backends_in_real_time(tests: pytest.Pytester) -> None:
+    wrong = f"'race.litmus', plan={PLAN!r}, backends=['virtual', 'threads'], pin=True"
+    text = marked(f"{wrong}, expect='wrong', repeat=5", name="wrong") + marked(wrong, name="clean")
+    result = outcome(tests, text)
+    result.assert_outcomes(passed=2, failed=2)
+    commands = re.findall(r"again: tapedelay replay race.litmus (.*)", result.stdout.str())
+    assert sorted("--pin" in c for c in commands if c) == [False, True]
+
+
 def test_options_of_real_time_reach_the_backend_and_the_command(tests: pytest.Pytester) -> None:
     tests.path.joinpath("huge.litmus").write_text("buffer A 8589934592\n1 | kernel | q0 | | A |\n")
     threads, deadlock = "'huge.litmus', backends='threads'", ", expect='deadlock'"
