@@ -231,8 +231,8 @@ class Threads:
         int,
         int,
     ]:
-        """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain, how
-        it finished (0 done, 1 stuck, 2 late), and what would have gone on next, and when, where it is late.
+        """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain,
+        how it finished (0 done, 1 stuck, 2 late), and what would have gone on next, and when, where it is late.
 
         An empty pin: free. Raises ValueError for a pin that is no order of events of the program.
         """
