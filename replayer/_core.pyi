@@ -232,7 +232,7 @@ class Threads:
         int,
     ]:
         """Return issue, start and end of each row (-1: never), wrong reads up to a limit, how many, chain,
-        how it finished (0 done, 1 stuck, 2 late), and what would have gone on next, and when, where it is late.
+        how it finished (0 done, 1 stuck, 2 late), and where it is late what would have gone on, and when.
 
         An empty pin: free. Raises ValueError for a pin that is no order of events of the program.
         """
