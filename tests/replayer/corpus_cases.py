@@ -53,7 +53,7 @@ def not_shown(file: Path, backend: str) -> list[str]:
 
 
 def moved(attempt: Attempt, litmus: Litmus) -> Delays:
-    """Return the delays of an attempt on the ops of the same labels in the fixed variant; it has all of them."""
+    """Return the delays of an attempt on the ops of the same labels in the fixed variant; all are there."""
     if attempt.replay is None:
         return NONE
     program = Program.from_tape(litmus.tape("buggy"))
