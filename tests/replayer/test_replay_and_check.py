@@ -87,8 +87,9 @@ def turned(run: Any, program: Program, report: Report) -> Iterator[tuple[Finding
         if reader < 0 or plain.end_ns[rows].min() < 0:  # what never ends never writes
             continue
         got = run.run(flip(program, plain, finding))
-        # Parts of the first op may hold the thread that issues the second: then they cannot change places.
-        if got.end_ns[rows[-1]] <= got.start_ns[rows[0]]:
+        # Parts of the first op may hold the second back: then they cannot change places. At one instant the
+        # first still comes first.
+        if got.end_ns[rows[-1]] < got.start_ns[rows[0]]:
             yield finding, reader, got
 
 
