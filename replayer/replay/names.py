@@ -15,6 +15,8 @@ from ..outcome import AT_END
 
 __all__ = ["Names"]
 
+_KNOWN_SETS = 256
+"""Access sets whose rows are kept."""
 _COLUMNS = ("op", "kind", "name", "label", "queue", "access_set", "step", "split")
 _READS = ("read", "update")
 _WRITES = ("write", "update", "may_write", "reduce")
@@ -30,6 +32,7 @@ class Names:
         self._devices: list[dict[str, Any]] = tape.table("devices").select(["name", "kind"]).to_pylist()
         self._buffers = tape.table("buffers")
         self._sets: tuple[Any, Any] | None = None
+        self._known: dict[int, list[dict[str, Any]]] = {}
         self._shared: dict[int, int] | None = None
         self._views: dict[tuple[int, int], OpView] = {}
 
@@ -134,8 +137,14 @@ class Names:
             column = self._accesses.column("set").to_numpy()
             order = np.argsort(column, kind="stable")
             self._sets = column[order], order
-        keys, order = self._sets
-        first, last = np.searchsorted(keys, [key, key + 1])
-        rows = order[first:last]
-        found = self._accesses.take(pa.array(rows)).to_pylist()
-        return [{**a, "row": int(r)} for a, r in zip(found, rows, strict=True)]
+        known = self._known.get(key)
+        if known is None:
+            keys, order = self._sets
+            first, last = np.searchsorted(keys, [key, key + 1])
+            rows = order[first:last]
+            found = self._accesses.take(pa.array(rows)).to_pylist()
+            if len(self._known) >= _KNOWN_SETS:
+                self._known.clear()
+            known = [{**a, "row": int(r)} for a, r in zip(found, rows, strict=True)]
+            self._known[key] = known
+        return known
