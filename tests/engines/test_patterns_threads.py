@@ -18,4 +18,4 @@ SOAK = os.environ.get("TAPEDELAY_SOAK") == "1"
 @pytest.mark.parametrize("family", FAMILIES)
 def test_right_patterns_stay_right_and_broken_ones_show(family: str) -> None:
     made = list(patterns(family, full=True)) if SOAK else list(selection(family))
-    assert differences(ThreadsBackend(), made, plans=50 if SOAK else 10) == []
+    assert differences(ThreadsBackend(), made, plans=20 if SOAK else 10) == []
