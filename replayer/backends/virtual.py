@@ -17,6 +17,9 @@ from .protocol import Capabilities, Options, Pin
 
 __all__ = ["LoadedVirtual", "ManyRuns", "VirtualBackend"]
 
+_END_OF_TIME_NS = 1 << 61
+"""Where virtual time stands still."""
+
 _STATES = ("version", "derived", "torn")
 
 
@@ -105,11 +108,7 @@ class LoadedVirtual:
             delays.row, delays.place, delays.ns, max(self._options.wrong_limit, 1)
         )
         if late:
-            raise Unsupported(
-                "times that add up to more than 70 years",
-                expected="durations, gaps and delays of less",
-                where=self._program.tape.where,
-            )
+            raise self._too_late()
         return Outcome(
             backend="virtual",
             issue_ns=issue,
@@ -134,6 +133,8 @@ class LoadedVirtual:
         ------
         UsageError
             If a delay names a row that the program has not.
+        Unsupported
+            If the times of one of the runs add up to more than 70 years.
         """
         core = self._ready(delays)
         first = np.zeros(len(delays) + 1, np.int64)
@@ -144,7 +145,17 @@ class LoadedVirtual:
             np.concatenate([d.place for d in delays] or [np.empty(0, np.int8)]),
             np.concatenate([d.ns for d in delays] or [np.empty(0, np.int64)]),
         )
-        return ManyRuns(*found)
+        many = ManyRuns(*found)
+        if len(delays) and many.total_ns.max() >= _END_OF_TIME_NS:
+            raise self._too_late()
+        return many
+
+    def _too_late(self) -> Unsupported:
+        return Unsupported(
+            "times that add up to more than 70 years",
+            expected="durations, gaps and delays of less",
+            where=self._program.tape.where,
+        )
 
     def close(self) -> None:
         """Give back the memory."""
