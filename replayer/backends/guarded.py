@@ -14,7 +14,15 @@ from .protocol import Backend, Capabilities, Loaded, Options, Pin
 if TYPE_CHECKING:
     from ..program import Program
 
-__all__ = ["Guarded"]
+__all__ = ["Guarded", "words_of"]
+
+
+def words_of(error: BaseException) -> str:
+    """Return an error of another package as text, even if that fails too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 @contextlib.contextmanager
@@ -24,12 +32,8 @@ def _blamed(name: str, what: str) -> Iterator[None]:
     except TapedelayError:
         raise
     except Exception as error:
-        try:
-            words = f"{type(error).__name__}: {error}"
-        except Exception:
-            words = type(error).__name__
         raise ReplayFailed(
-            f"backend {name} failed in {what}: {words}",
+            f"backend {name} failed in {what}: {words_of(error)}",
             expected="a result, or an error of this library",
             where=name,
             next_step="report it to the package that brings this backend",
@@ -45,26 +49,31 @@ class Guarded:
         The one of the other package.
     name : str
         Its name.
+
+    Attributes
+    ----------
+    backend : Backend
+        The one of the other package.
     """
 
     def __init__(self, backend: Backend, name: str) -> None:
-        self._backend = backend
+        self.backend = backend
         self._name = name
 
     def capabilities(self) -> Capabilities:
         """Return what the backend can do."""
         with _blamed(self._name, "capabilities()"):
-            return self._backend.capabilities()
+            return self.backend.capabilities()
 
     def available(self) -> str:
         """Return an empty string, or why it cannot run on this machine."""
         with _blamed(self._name, "available()"):
-            return self._backend.available()
+            return self.backend.available()
 
     def load(self, program: Program, options: Options) -> Loaded:
         """Make a program ready to run."""
         with _blamed(self._name, "load()"):
-            return _GuardedLoaded(self._backend.load(program, options), self._name, program.rows)
+            return _GuardedLoaded(self.backend.load(program, options), self._name, program.rows)
 
 
 class _GuardedLoaded:

@@ -6,6 +6,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from ...formats.errors import Unsupported, UsageError
+from .guarded import Guarded, words_of
 from .protocol import Backend
 
 __all__ = ["GROUP", "backends_present", "find_backend", "names"]
@@ -42,7 +43,7 @@ def _make(name: str) -> Backend:
             backend = point.load()()
         except (Exception, SystemExit) as error:  # whatever another package does while it is imported
             raise Unsupported(
-                f"backend {name} cannot be loaded: {_words(error)}", where=point.value, next_step=REPAIR
+                f"backend {name} cannot be loaded: {words_of(error)}", where=point.value, next_step=REPAIR
             ) from error
     if not isinstance(backend, Backend):
         raise Unsupported(
@@ -71,7 +72,7 @@ def _why_not(name: str, backend: Backend) -> str:
         if name in BUILT_IN:
             raise
         raise Unsupported(
-            f"backend {name} cannot say whether it runs here: {_words(error)}", where=name, next_step=REPAIR
+            f"backend {name} cannot say whether it runs here: {words_of(error)}", where=name, next_step=REPAIR
         ) from error
     if not isinstance(why, str):
         raise Unsupported(
@@ -83,12 +84,9 @@ def _why_not(name: str, backend: Backend) -> str:
     return why
 
 
-def _words(error: BaseException) -> str:
-    """Return an error of another package as text, even if that fails too."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
+def _served(name: str, backend: Backend) -> Backend:
+    """Return a backend as callers get it: one of another package answers for its own errors."""
+    return backend if name in BUILT_IN else Guarded(backend, name)
 
 
 def find_backend(name: str) -> Backend:
@@ -115,7 +113,7 @@ def find_backend(name: str) -> Backend:
         raise Unsupported(
             f"backend {name} cannot run here: {why}", where="backend", next_step=f"there is: {others}"
         )
-    return backend
+    return _served(name, backend)
 
 
 def backends_present() -> dict[str, Backend]:
@@ -125,7 +123,7 @@ def backends_present() -> dict[str, Backend]:
         try:
             backend = _make(name)
             if not _why_not(name, backend):
-                found[name] = backend
+                found[name] = _served(name, backend)
         except Unsupported:
             continue
     return found

@@ -151,8 +151,6 @@ def backend_of(backend: Backend | str) -> Backend:
     """
     if not isinstance(backend, str):
         return backend
-    from ..backends.guarded import Guarded
-    from ..backends.registry import BUILT_IN, find_backend
+    from ..backends.registry import find_backend
 
-    found = find_backend(backend)
-    return found if backend in BUILT_IN else Guarded(found, backend)
+    return find_backend(backend)

@@ -9,6 +9,7 @@ import pytest
 
 from tapedelay.formats.errors import Unsupported, UsageError
 from tapedelay.replayer.backends import registry
+from tapedelay.replayer.backends.guarded import Guarded
 from tapedelay.replayer.backends.protocol import Backend
 from tapedelay.replayer.backends.registry import backends_present, find_backend, names
 from tapedelay.replayer.backends.virtual import VirtualBackend
@@ -102,8 +103,11 @@ def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
 @pytest.mark.usefixtures("_acme")
 def test_backends_of_other_packages() -> None:
     assert names() == ("virtual", "threads", "opencl", *sorted({*BROKEN, "away", "good"}))
-    assert isinstance(find_backend("good"), VirtualBackend)
+    good = find_backend("good")
+    assert isinstance(good, Guarded)
+    assert isinstance(good.backend, VirtualBackend)
     present = backends_present()
+    assert isinstance(present["good"], Guarded)
     assert {"virtual", "threads", "good"} <= set(present)
     assert not {"away", *BROKEN} & set(present)
 
