@@ -118,7 +118,7 @@ struct Fact {
 std::uint64_t key(Row row, std::uint32_t seq) { return std::uint64_t(std::uint32_t(row)) << 32 | seq; }
 
 // Notes the versions that the reads of the reference see.
-class Noter {
+class Noter : public Silent {
  public:
   Noter(const Scene& scene, Versions& to) : ids(scene), to_(to) {}
 
@@ -126,13 +126,7 @@ class Noter {
     ids.read(use);
     if (use.touch->judged()) to_.reads.push_back(ids.digest(*use.touch));
   }
-  void stale(const Use&, std::int64_t) {}
-  void torn(const Use&, const Use*, std::int64_t) {}
-  void freed(const Use&, std::int64_t) {}
-  void destroyed(Row, std::int64_t) {}
   void write(const Use& use) { ids.write(use); }
-  void torn_bytes(Row, Row, std::int32_t, std::uint32_t, std::uint32_t) {}
-  void ended(Row) {}
 
   Identity ids;
 
@@ -328,7 +322,7 @@ class Teller {
 };
 
 // The reference: what the wrong reads should have seen. Ends with `Enough` once all is known.
-class Expecter {
+class Expecter : public Silent {
  public:
   struct Enough {};
 
@@ -353,13 +347,7 @@ class Expecter {
     wanted_.erase(it);
     if (enough()) throw Enough{};
   }
-  void stale(const Use&, std::int64_t) {}
-  void torn(const Use&, const Use*, std::int64_t) {}
-  void freed(const Use&, std::int64_t) {}
-  void destroyed(Row, std::int64_t) {}
   void write(const Use& use) { ids.write(use); }
-  void torn_bytes(Row, Row, std::int32_t, std::uint32_t, std::uint32_t) {}
-  void ended(Row) {}
 
   Identity ids;
 
