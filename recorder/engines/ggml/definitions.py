@@ -106,7 +106,8 @@ class Spool:
 
     def host_threads(self) -> list[bool]:
         """Return which threads called the engine; the others are workers of the plugin."""
-        calls = self.records["thread"][self.records["kind"] != Kind.EXEC]
+        works = np.isin(self.records["kind"], (Kind.EXEC, Kind.DELAY))
+        calls = self.records["thread"][~works]
         used = np.zeros(self.threads, bool)
         used[calls] = True
         return [bool(u) for u in used]

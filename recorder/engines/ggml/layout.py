@@ -98,6 +98,11 @@ class Kind(IntEnum):
     QUEUE_FREE = 15
     EXEC = 16
     SPLIT_COPY_WAIT = 17
+    DELAY = 18
+    GAP = 19
+    SCHED_COMPUTE = 20
+    SCHED_ALLOC = 21
+    SCHED_RESET = 22
 
 
 class Flag(IntFlag):
@@ -131,6 +136,9 @@ class Def(IntEnum):
     SET = 8
     SWITCH = 9
     NOTE = 10
+    GRAPH = 11
+    SCHED = 12
+    FILLER = 13
 
 
 class AccessFlag(IntFlag):

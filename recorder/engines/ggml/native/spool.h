@@ -37,7 +37,7 @@ enum : uint32_t { HDR_ENDED = 1, HDR_FAILED = 2 };   // ended cleanly; recording
 // one means that it had not returned when the process ended (a deadlock, a kill).
 // A forked child writes its own pair of files, made at its first record; its STEM.def starts with a copy of the
 // parent's definitions, so ids of both mean the same objects up to the fork. D_PROCESS stands there once.
-// THREADs that only write K_EXEC are workers of the plugin, not host threads of the engine.
+// THREADs that only write K_EXEC and K_DELAY are workers of the plugin, not host threads of the engine.
 struct record {
     uint64_t issue_ns;         // CLOCK_MONOTONIC when the host called
     uint64_t end_ns;           // when the call returned, for calls that block or work on the host; else 0
@@ -78,6 +78,13 @@ enum kind_t : uint8_t {
     K_QUEUE_FREE,     // queue destroyed
     K_EXEC,           // written by a test device's worker: a = slot of the issue record, issue_ns/end_ns = start/end
     K_SPLIT_COPY_WAIT,// destination queue waits for a copy that runs on another queue: a = slot of the K_COPY record
+    K_DELAY,          // a delay of the plan was applied: a = slot of the issue record of the op, issue_ns/end_ns = when it
+                      // began and ended (filler: when it was enqueued), b = ns asked for, c = true ns (filler: as
+                      // calibrated), d = line of the plan, e = place (0 before_issue, 1 before_start, 2 after_end) + FILLER
+    K_GAP,            // records of this thread found no room: a = how many, issue_ns/end_ns = from, to
+    K_SCHED_COMPUTE,  // the scheduler was given a graph: a = graph uid, b = ordinal of the step, d = GRAPH id, e = SCHED id; end_ns set
+    K_SCHED_ALLOC,    // ... to allocate: a = graph uid, e = SCHED id; end_ns set
+    K_SCHED_RESET,    // e = SCHED id
 };
 enum : uint8_t {
     F_HOST     = 1,   // executed by the calling thread before the call returned
@@ -101,6 +108,9 @@ enum def_t : uint32_t {
     D_SET,            // u32 id, u32 n, then n x access
     D_SWITCH,         // str name, str word: debugging switches of the engine, as a known word
     D_NOTE,           // str: something the plugin has to say (refused device, lost coverage)
+    D_GRAPH,          // a graph as the scheduler received it, once per identity
+    D_SCHED,          // u32 id, then what the scheduler was made with
+    D_FILLER,         // u32 device, u64 ns: calibrated length of one unit of the filler on that device
 };
 struct access {
     uint32_t buffer;      // BUFFER id or NONE
