@@ -10,7 +10,7 @@ import click
 
 from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
-from .launch import Asked, profile_names
+from .asked import Asked, profile_names
 from .patience import patience
 from .session import Recording, collect_command, collect_spool, record_command
 

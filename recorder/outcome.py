@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError
+from .asked import Asked, spelled
 from .hook import engine_hook
-from .launch import Asked, spelled
 
 if TYPE_CHECKING:
     from ..formats.tape import Tape

@@ -11,21 +11,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..formats.container import open_container
-from ..formats.errors import InfrastructureError, InputError, SpoolError, TapedelayError, UsageError
-from ..formats.shown import quoted
+from ..formats.errors import InfrastructureError, UsageError
+from .asked import Asked
+from .collecting import collect, collect_command, finish, lost
+from .companion import Companion
 from .hook import engine_hook
-from .launch import Asked, environment, run
-from .outcome import Evidence, Recording, faults_of, nothing_recorded
+from .launch import environment, run
+from .outcome import Evidence, Recording
 from .patience import Patience
 from .plugin import ggml_plugin
-
-if TYPE_CHECKING:
-    from ..formats.tape import Tape
+from .target import refuse_tape, target
 
 __all__ = ["Recording", "collect_command", "collect_spool", "record", "record_command"]
 
@@ -38,6 +36,7 @@ def record_command(
     signals: Patience,
     force: bool = False,
     keep_spool: bool = False,
+    companions: Sequence[Companion] = (),
 ) -> Recording:
     """Run a command and record it.
 
@@ -49,6 +48,8 @@ def record_command(
         As on the command line.
     signals : Patience
         Told when there is something to lose.
+    companions : sequence of Companion
+        What goes along while the command runs.
 
     Raises
     ------
@@ -58,16 +59,20 @@ def record_command(
         There is no plugin, or no place for the spool.
     """
     asked.check()
-    result = Recording(_target(output, asked, force), asked)
+    result = Recording(target(output, asked, force), asked)
     plugin = ggml_plugin()
     with _spool(result, keep_spool) as spool:
-        result.command_code = run(command, environment(os.environ, asked, spool=spool, plugin=plugin))
+        env = environment(os.environ, asked, spool=spool, plugin=plugin)
+        with ExitStack() as beside:
+            for c in companions:
+                env |= beside.enter_context(c.along(result, spool))
+            result.command_code = run(command, env)
         signals.collecting = True
         try:
-            _collect(result, spool, command, signals)
+            collect(result, spool, command, signals)
         except KeyboardInterrupt:
             result.faults.append(
-                _lost(result, InfrastructureError("collecting was interrupted", next_step="collect it again"))
+                lost(result, InfrastructureError("collecting was interrupted", next_step="collect it again"))
             )
     return result
 
@@ -85,23 +90,12 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     from .engines.ggml.collect import collect_directory, hook_reports
 
     asked.check()
-    result = Recording(_target(output, asked, force), asked)
+    result = Recording(target(output, asked, force), asked)
     spool = Path(spool)
-    _refuse_tape(spool)
+    refuse_tape(spool)
     evidence = Evidence(hooks=hook_reports(spool), python=(spool / engine_hook.STARTED).exists())
-    _finish(result, collect_directory(spool), evidence, judge_default=False, where=str(spool))
+    finish(result, collect_directory(spool), evidence, judge_default=False, where=str(spool))
     return result
-
-
-def collect_command(result: Recording, spool: Path) -> str:
-    """Return the command that collects a kept spool."""
-    words = ["tapedelay", "record"]
-    if os.path.lexists(result.output):
-        words.append("--force")
-    if result.asked.devices is not None:
-        words += ["--devices", str(result.asked.devices)]
-    words += ["-o", str(result.output), "--from-spool", str(spool)]
-    return " ".join(map(quoted, words))
 
 
 @contextmanager
@@ -162,7 +156,7 @@ def record(
             expected="one recording per process",
             next_step="leave `with record(...)` out, or run the program without `tapedelay record`",
         )
-    result = Recording(_target(Path(output).absolute(), asked, force), asked)
+    result = Recording(target(Path(output).absolute(), asked, force), asked)
     plugin = ggml_plugin()
     if _loaded(plugin) is not None:
         raise UsageError(
@@ -183,7 +177,7 @@ def record(
             # the program's own error is the one that counts; it is told where the recording lies
             error = sys.exception()
             try:
-                _collect(result, spool)
+                collect(result, spool)
             except KeyboardInterrupt as interrupt:
                 error = interrupt
                 raise
@@ -194,57 +188,6 @@ def record(
                     )
     if result.faults:
         raise result.faults[0]
-
-
-def _target(output: str | Path, asked: Asked, force: bool) -> Path:
-    """Refuse a place that a tape could not take, before anything runs."""
-    path = Path(output)
-    where = str(output)
-    if path.name in ("", ".."):
-        raise UsageError(
-            "a folder that cannot be replaced", expected="the name of a new tape", where=where or "''"
-        )
-    if not path.parent.is_dir():
-        raise UsageError("its folder is not there", where=where, next_step="make the folder first")
-    if not os.path.lexists(path):
-        return path
-    if path.exists() and not _replaceable(path):
-        raise UsageError(
-            "something that is no tape is there already",
-            expected="a new name, or a tape to replace",
-            where=where,
-            next_step="choose another name",
-        )
-    if not force:
-        word = "force=True" if asked.in_python else "--force"
-        raise UsageError("it is there already", where=where, next_step=f"choose another name, or add {word}")
-    return path
-
-
-def _replaceable(path: Path) -> bool:
-    """Whether a tape of this name may take the place of what is there: a tape of that form, or nothing."""
-    if path.is_dir() is (path.suffix == ".zip"):
-        return False
-    try:
-        if path.is_dir() and not any(path.iterdir()):
-            return True
-        open_container(path)
-    except (InputError, OSError):
-        return False
-    return True
-
-
-def _refuse_tape(path: Path) -> None:
-    try:
-        open_container(path)
-    except TapedelayError:
-        return
-    raise SpoolError(
-        "this is a tape already",
-        expected="a raw recording, as --keep-spool leaves it",
-        where=str(path),
-        next_step=f"tapedelay check {quoted(path)}",
-    )
 
 
 @contextmanager
@@ -298,102 +241,3 @@ def _stop(plugin: Path) -> None:
     library = _loaded(plugin)
     if library is not None:
         library.tapedelay_stop()
-
-
-def _collect(
-    result: Recording, spool: Path, command: Sequence[str] = (), signals: Patience | None = None
-) -> None:
-    """Write the tape and judge the recording; faults are noted, not raised, and keep the spool.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        The spool is kept then, too.
-    """
-    kept = result.output.parent / spool.name
-    # Whatever happens from here on, nothing that was recorded is thrown away.
-    result.spool = kept if any(spool.glob("*.rec")) else None
-    try:
-        from .engines.ggml.collect import collect_directory, hook_reports
-
-        evidence = Evidence(command, hook_reports(spool), (spool / engine_hook.STARTED).exists())
-        if not spool.is_dir():
-            result.faults.append(
-                InfrastructureError(
-                    "the raw recording was removed while the command ran",
-                    expected="a folder that stays until the command has ended",
-                    where=str(kept),
-                    next_step="see what removes it, or record into another folder",
-                )
-            )
-        elif result.spool is None:
-            result.faults.append(nothing_recorded(result, evidence))
-        else:
-            _finish(result, collect_directory(spool), evidence, judge_default=True, where=str(kept))
-            result.spool = None
-    except Exception as e:
-        result.faults.append(_lost(result, e))
-        if os.environ.get("TAPEDELAY_DEBUG"):
-            raise
-    if signals is not None:
-        signals.done = True
-
-
-def _lost(result: Recording, error: Exception) -> InfrastructureError:
-    """Return the fault of a recording that could not become a tape, and name the command that tries again."""
-    if isinstance(error, TapedelayError):
-        ours = error
-    else:
-        ours = TapedelayError(
-            f"{type(error).__name__}: {error}", expected="a recording that can be collected"
-        )
-    spool = result.spool
-    if spool is None:
-        step = "record again"
-    elif isinstance(error, SpoolError):
-        step = f"please report it with the raw recording, {spool}"
-    else:
-        step = collect_command(result, spool)
-    return InfrastructureError(
-        f"the recording is not collected: {ours.found}",
-        expected=ours.expected,
-        where=ours.where,
-        next_step=step,
-    )
-
-
-def _finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool, where: str) -> None:
-    """Write the tape if anything was recorded, and note what keeps it from being what was asked for.
-
-    Raises
-    ------
-    SpoolError
-        The tape would break the specification. It is not written.
-    """
-    from ..formats.validate import validate
-    from ..formats.write import write_tape
-
-    ops = tape.table("ops")
-    devices = tape.table("devices").to_pylist()
-    device_of = tape.table("queues").column("device").to_pylist()
-    result.ops = ops.num_rows
-    result.queues = tape.table("queues").num_rows
-    result.complete, result.lost = tape.manifest.complete, tape.manifest.lost
-    kinds, queues = ops.column("kind").to_pylist(), ops.column("queue").to_pylist()
-    for kind, queue in zip(kinds, queues, strict=True):
-        if kind == "compute":
-            name = devices[device_of[queue]]["name"]
-            result.computes[name] = result.computes.get(name, 0) + 1
-    if result.ops:
-        broken = validate(tape)
-        if broken:
-            raise SpoolError(
-                f"it gives a tape that breaks {len(broken)} rule{'s' * (len(broken) > 1)}, the first: "
-                f"{broken[0].text()}",
-                expected="a recording that makes a valid tape",
-                where=where,
-                next_step="record again; if it is as the recorder wrote it, please report it",
-            )
-        write_tape(tape, result.output)
-        result.written = True
-    result.faults += faults_of(result, tape, evidence, judge_default=judge_default)

@@ -1,0 +1,132 @@
+"""From a spool to a tape on the disk, and to what is wrong with it.
+
+What needs Arrow is imported here only when something is collected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..formats.errors import InfrastructureError, SpoolError, TapedelayError
+from ..formats.shown import quoted
+from .hook import engine_hook
+from .outcome import Evidence, Recording, faults_of, nothing_recorded
+from .patience import Patience
+
+if TYPE_CHECKING:
+    from ..formats.tape import Tape
+
+__all__ = ["collect", "collect_command", "finish", "lost"]
+
+
+def collect_command(result: Recording, spool: Path) -> str:
+    """Return the command that collects a kept spool."""
+    words = ["tapedelay", "record"]
+    if os.path.lexists(result.output):
+        words.append("--force")
+    if result.asked.devices is not None:
+        words += ["--devices", str(result.asked.devices)]
+    words += ["-o", str(result.output), "--from-spool", str(spool)]
+    return " ".join(map(quoted, words))
+
+
+def collect(
+    result: Recording, spool: Path, command: Sequence[str] = (), signals: Patience | None = None
+) -> None:
+    """Write the tape and judge the recording; faults are noted, not raised, and keep the spool.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The spool is kept then, too.
+    """
+    kept = result.output.parent / spool.name
+    # Whatever happens from here on, nothing that was recorded is thrown away.
+    result.spool = kept if any(spool.glob("*.rec")) else None
+    try:
+        from .engines.ggml.collect import collect_directory, hook_reports
+
+        evidence = Evidence(command, hook_reports(spool), (spool / engine_hook.STARTED).exists())
+        if not spool.is_dir():
+            result.faults.append(
+                InfrastructureError(
+                    "the raw recording was removed while the command ran",
+                    expected="a folder that stays until the command has ended",
+                    where=str(kept),
+                    next_step="see what removes it, or record into another folder",
+                )
+            )
+        elif result.spool is None:
+            result.faults.append(nothing_recorded(result, evidence))
+        else:
+            finish(result, collect_directory(spool), evidence, judge_default=True, where=str(kept))
+            result.spool = None
+    except Exception as e:
+        result.faults.append(lost(result, e))
+        if os.environ.get("TAPEDELAY_DEBUG"):
+            raise
+    if signals is not None:
+        signals.done = True
+
+
+def lost(result: Recording, error: Exception) -> InfrastructureError:
+    """Return the fault of a recording that could not become a tape, and name the command that tries again."""
+    if isinstance(error, TapedelayError):
+        ours = error
+    else:
+        ours = TapedelayError(
+            f"{type(error).__name__}: {error}", expected="a recording that can be collected"
+        )
+    spool = result.spool
+    if spool is None:
+        step = "record again"
+    elif isinstance(error, SpoolError):
+        step = f"please report it with the raw recording, {spool}"
+    else:
+        step = collect_command(result, spool)
+    return InfrastructureError(
+        f"the recording is not collected: {ours.found}",
+        expected=ours.expected,
+        where=ours.where,
+        next_step=step,
+    )
+
+
+def finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool, where: str) -> None:
+    """Write the tape if anything was recorded, and note what keeps it from being what was asked for.
+
+    Raises
+    ------
+    SpoolError
+        The tape would break the specification. It is not written.
+    """
+    from ..formats.validate import validate
+    from ..formats.write import write_tape
+
+    ops = tape.table("ops")
+    devices = tape.table("devices").to_pylist()
+    device_of = tape.table("queues").column("device").to_pylist()
+    result.ops = ops.num_rows
+    result.queues = tape.table("queues").num_rows
+    result.complete, result.lost = tape.manifest.complete, tape.manifest.lost
+    kinds, queues = ops.column("kind").to_pylist(), ops.column("queue").to_pylist()
+    for kind, queue in zip(kinds, queues, strict=True):
+        if kind == "compute":
+            name = devices[device_of[queue]]["name"]
+            result.computes[name] = result.computes.get(name, 0) + 1
+    if result.ops:
+        broken = validate(tape)
+        if broken:
+            raise SpoolError(
+                f"it gives a tape that breaks {len(broken)} rule{'s' * (len(broken) > 1)}, the first: "
+                f"{broken[0].text()}",
+                expected="a recording that makes a valid tape",
+                where=where,
+                next_step="record again; if it is as the recorder wrote it, please report it",
+            )
+        write_tape(tape, result.output)
+        result.written = True
+    result.faults += faults_of(result, tape, evidence, judge_default=judge_default)
