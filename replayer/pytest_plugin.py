@@ -9,13 +9,20 @@ replays the tape with the plan on each backend that can run here, one test each,
 test fails unless every read saw what it sees in the reference order; with ``expect="wrong"`` it fails unless
 one did not: the negative control. The fixture `tape_replay` does the same as a call.
 
+The fixture `tapedelay_engine` runs a real engine instead: on synchronous devices, and under a plan::
+
+    def test_uploads_are_waited_for(tapedelay_engine) -> None:
+        tapedelay_engine("generate.py:tokens", plan="uploads.delays", env={"PYTHONPATH": "engines/new"})
+
+The test fails unless the function, or the command, gives the same both times.
+
 pytest loads this module at every start, so it imports nothing of the library until a test asks for it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +30,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from .engine_runs import EngineRuns
     from .replay.results import Replay
 
-__all__ = ["Case", "TapeReplay", "tape_replay"]
+__all__ = ["Case", "EngineTest", "TapeReplay", "tape_replay", "tapedelay_engine"]
 
 MARKER = "tapedelay"
 _BACKEND = "tapedelay_backend"
@@ -133,6 +141,86 @@ def tape_replay(request: pytest.FixtureRequest) -> TapeReplay:
     """Replay a tape with a plan; the test fails unless every read saw what it should."""
     item = request.node
     return TapeReplay(item, _backend_of(item) or "virtual")
+
+
+class EngineTest:
+    """What the fixture `tapedelay_engine` gives: a call runs an engine, and the test fails if it must.
+
+    Tapes, outputs and values lie in the test's `tmp_path`, one folder per call.
+    """
+
+    def __init__(self, item: pytest.Item, folder: Path) -> None:
+        self._item = item
+        self._folder = folder
+        self._calls = 0
+        self._result: EngineRuns | None = None
+
+    @property
+    def result(self) -> EngineRuns:
+        """The last result of this test; it is there also where the call failed the test."""
+        if self._result is None:
+            raise AttributeError("no engine has run yet")
+        return self._result
+
+    def __call__(
+        self,
+        program: str | Callable[..., Any] | Sequence[str],
+        *,
+        plan: str | Path | Sequence[str | Path],
+        expect: str = "equal",
+        baseline: str | Path | None = None,
+        **asked: Any,
+    ) -> EngineRuns:
+        """Run a program on synchronous devices and under a plan.
+
+        Parameters
+        ----------
+        program, plan : see `tapedelay.replayer.engine_runs.run_engine_twice`
+            Files are found as a marker's are. The other arguments are those of that function, too.
+        expect : str
+            ``equal``; or ``wrong``, the negative control: every run must give another value.
+        baseline : str or Path, optional
+            Findings of ``check`` that are known: the text of a failure leaves them out.
+
+        Raises
+        ------
+        Failed
+            By `pytest.fail`: the result is not what was expected, with the finding of ``check``.
+        """
+        __tracebackhide__ = True
+        from ..formats.errors import TapedelayError
+        from .engine_runs import explain, run_engine_twice
+
+        if expect not in ("equal", "wrong"):
+            pytest.fail(f"expect {expect!r}: expected equal or wrong", pytrace=False)
+        self._calls += 1
+        item, folder = self._item, self._folder / f"engine-{self._calls}"
+        plans = [plan] if isinstance(plan, str | os.PathLike) else plan
+        if isinstance(program, str) and ".py:" in program:
+            file, colon, name = program.rpartition(":")
+            program = f"{_found(item, file)}{colon}{name}"
+        failure = []
+        try:
+            result = self._result = run_engine_twice(
+                program,
+                plan=[_found(item, p) for p in plans],
+                **{"every": expect == "wrong", "folder": folder, **asked},
+            )
+            all_wrong = result.verdict == "differs" and len(result.wrong) == len(result.runs)
+            if not (all_wrong if expect == "wrong" else result.verdict == "equal"):
+                known = None if baseline is None else _found(item, baseline)
+                failure = [f"expected: {expect}; got: {result.verdict}", *explain(result, known)]
+        except (TapedelayError, TypeError) as e:
+            failure = [e.text() if isinstance(e, TapedelayError) else str(e)]
+        if failure:  # told here: inside of `except` pytest would print the reason twice
+            pytest.fail("\n".join(failure), pytrace=False)
+        return result
+
+
+@pytest.fixture
+def tapedelay_engine(request: pytest.FixtureRequest, tmp_path: Path) -> EngineTest:
+    """Run an engine on synchronous devices and under a plan; the test fails unless it gives the same."""
+    return EngineTest(request.node, tmp_path)
 
 
 def pytest_configure(config: pytest.Config) -> None:
