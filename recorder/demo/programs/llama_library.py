@@ -4,9 +4,11 @@ Like ``llama_prompt.py``, for builds that come as ``libllama`` and ``libggml`` w
 libraries, such as Vulkan's::
 
     python llama_library.py --libraries DIR --model model.gguf --prompt-tokens 20
+    python llama_library.py --package xllamacpp --model model.gguf --prompt-tokens 20
 
-Backends are loaded the way llama.cpp's own tools load them, so ``GGML_BACKEND_PATH`` counts. The line holds
-``tokens`` (ids), ``devices`` (names) and how long it took.
+Backends of a folder are loaded the way llama.cpp's own tools load them, so ``GGML_BACKEND_PATH`` counts. Of a
+Python package it is the library inside that runs. The line holds ``tokens`` (ids), ``logits_sha256`` (of all
+logits that chose one, to the last bit), ``devices`` (names) and how long it took.
 
 The parameter structs of ``llama.h`` change from build to build. They are passed as oversized blobs that the
 library fills with its defaults, and fields are found by the pattern of those defaults. That is safe where
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
+import importlib
 import json
 import struct
 import sys
@@ -82,14 +86,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    llama = ctypes.CDLL(str(_library(options.libraries, "libllama")))
-    ggml = ctypes.CDLL(str(_library(options.libraries, "libggml")))
+    if options.package:
+        llama = ggml = _packaged(options.package)
+    else:
+        llama = ctypes.CDLL(str(_library(options.libraries, "libllama")))
+        ggml = ctypes.CDLL(str(_library(options.libraries, "libggml")))
 
     log_callback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
     silence = log_callback(lambda level, text, user_data: None)
     if not options.verbose:
         _function(llama, "llama_log_set", None, log_callback, c_void_p)(silence, None)
-    _function(ggml, "ggml_backend_load_all_from_path", None, c_char_p)(str(options.libraries).encode())
+    if options.libraries:
+        _function(ggml, "ggml_backend_load_all_from_path", None, c_char_p)(str(options.libraries).encode())
     _function(llama, "llama_backend_init", None)()
 
     load_start = time.perf_counter()
@@ -108,9 +116,10 @@ def _run(options: argparse.Namespace) -> int:
     load_seconds = time.perf_counter() - load_start
 
     start, cpu_start = time.perf_counter(), time.process_time()
-    tokens = _predict(llama, model, context, options)
+    tokens, logits_sha256 = _predict(llama, model, context, options)
     result = {
         "tokens": tokens,
+        "logits_sha256": logits_sha256,
         "devices": _devices(ggml),
         "load_seconds": round(load_seconds, 3),
         "seconds": round(time.perf_counter() - start, 3),
@@ -122,22 +131,25 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _predict(llama: Any, model: int, context: int, options: argparse.Namespace) -> list[int]:
+def _predict(llama: Any, model: int, context: int, options: argparse.Namespace) -> tuple[list[int], str]:
+    """Return the tokens, and the digest of the logits that chose them."""
     vocabulary = _function(llama, "llama_model_get_vocab", c_void_p, c_void_p)(model)
     vocabulary_tokens = _function(llama, "llama_vocab_n_tokens", c_int32, c_void_p)(vocabulary)
     get_batch = _function(llama, "llama_batch_get_one", Batch, POINTER(c_int32), c_int32)
     decode = _function(llama, "llama_decode", c_int32, c_void_p, Batch)
     get_logits = _function(llama, "llama_get_logits_ith", POINTER(c_float), c_void_p, c_int32)
     tokens: list[int] = []
+    digest = hashlib.sha256()
     batch = [(i * 37 + 11) % min(vocabulary_tokens, 512) for i in range(options.prompt_tokens)]
     for _ in range(options.n_predict):
         array = (c_int32 * len(batch))(*batch)
         if decode(context, get_batch(array, len(batch))):
             raise OSError("llama_decode failed")
         logits = get_logits(context, -1)[:vocabulary_tokens]
+        digest.update(struct.pack(f"<{vocabulary_tokens}f", *logits))
         batch = [max(range(vocabulary_tokens), key=logits.__getitem__)]
         tokens += batch
-    return tokens
+    return tokens, digest.hexdigest()
 
 
 def _model_params(llama: Any, options: argparse.Namespace) -> Blob:
@@ -194,6 +206,12 @@ def _function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
+def _packaged(name: str) -> Any:
+    """Return the library inside of a Python package, through which it reaches llama.cpp and ggml."""
+    module = importlib.import_module(f"{name}.{name}")
+    return module._lib if name == "llama_cpp" else ctypes.CDLL(module.__file__)
+
+
 def _library(folder: Path, name: str) -> Path:
     """Return ``libllama.so``, or under the longer names that some packages give it."""
     found = sorted(path for path in folder.glob(f"{name}.*so*") if path.name.startswith(f"{name}."))
@@ -208,7 +226,9 @@ def _folder(text: str) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--libraries", required=True, type=_folder, help="their folder")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--libraries", type=_folder, help="their folder")
+    source.add_argument("--package", choices=("xllamacpp", "llama_cpp"), help="or the package that has one")
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--prompt-tokens", type=int, default=20, help="so many tokens of a fixed series")
     parser.add_argument("--n-predict", type=int, default=8, help="tokens to predict, greedily")
