@@ -23,6 +23,7 @@ __all__ = [
     "Flag",
     "HeaderFlag",
     "Kind",
+    "Stop",
 ]
 
 MAGIC = 0x304C4F4F50534454
@@ -41,7 +42,9 @@ HEADER = np.dtype(
         ("pid", "<u4"),
         ("flags", "<u4"),
         ("lost", "<u8"),
-        ("reserved", "<u8", (2,)),
+        ("reserved", "<u8"),
+        ("why", "<u4"),
+        ("error", "<u4"),
     ]
 )
 RECORD = np.dtype(
@@ -121,6 +124,17 @@ class HeaderFlag(IntFlag):
 
     ENDED = 1
     FAILED = 2
+
+
+class Stop(IntEnum):
+    """What ended a recording early, ``STOP_*``."""
+
+    RECORDS = 1
+    DEFINITIONS = 2
+    FILE = 3
+    MEMORY = 4
+    THREAD = 5
+    FORK = 6
 
 
 class Def(IntEnum):

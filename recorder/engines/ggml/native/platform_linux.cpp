@@ -14,6 +14,8 @@
 #include <link.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,9 +33,41 @@ static uint64_t read_clock(clockid_t clock) {
 uint64_t mono_ns() { return read_clock(CLOCK_MONOTONIC); }
 uint64_t wall_ns() { return read_clock(CLOCK_REALTIME); }
 
+static void spin_pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 void sleep_ns(uint64_t ns) {
     timespec left = {time_t(ns / 1000000000u), long(ns % 1000000000u)};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    for (int tries = 0; tries < 1000 && nanosleep(&left, &left) != 0 && errno == EINTR; tries++) {
+    }
+}
+
+// The kernel may be late by the timer slack, 50 us by default, and by what it takes to wake a thread.
+void sleep_until_ns(uint64_t deadline_ns) {
+    constexpr uint64_t SPIN_NS = 30000;
+    uint64_t now = mono_ns();
+    if (now + SPIN_NS < deadline_ns) {
+        const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+        prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        const uint64_t until = deadline_ns - SPIN_NS;
+        const timespec t = {time_t(until / 1000000000u), long(until % 1000000000u)};
+        for (int tries = 0; tries < 1000 && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR; tries++) {
+        }
+        if (slack > 0) {
+            prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+        }
+        now = mono_ns();
+    }
+    if (now + 2 * SPIN_NS < deadline_ns) {
+        return;   // it does not let us sleep
+    }
+    while (mono_ns() < deadline_ns) {
+        spin_pause();
     }
 }
 
@@ -100,7 +134,11 @@ static_assert(sizeof(std::atomic<uint32_t>) == 4, "");
 
 void wait_while(const std::atomic<uint32_t> & word, uint32_t value) {
     while (word.load(std::memory_order_acquire) == value) {
-        syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+        const timespec look_again = {0, 250000000};   // whoever wakes may have failed to
+        if (syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, &look_again, nullptr, 0) != 0 && errno != EAGAIN &&
+            errno != EINTR && errno != ETIMEDOUT) {
+            sleep_ns(1000000);
+        }
     }
 }
 
@@ -168,9 +206,9 @@ void thread_detach(thread & t) {
 
 uint32_t process_id() { return uint32_t(getpid()); }
 
-void at_fork(void (*before)(), void (*parent)(), void (*child)()) { pthread_atfork(before, parent, child); }
+bool at_fork(void (*before)(), void (*parent)(), void (*child)()) { return pthread_atfork(before, parent, child) == 0; }
 
-void at_exit(void (*handler)()) { atexit(handler); }
+bool at_exit(void (*handler)()) { return atexit(handler) == 0; }
 
 // --- files and mappings ------------------------------------------------------------------------------------------
 
@@ -191,7 +229,10 @@ class no_sigxfsz {
     ~no_sigxfsz() {
         const int error = errno;
         const timespec now = {0, 0};
-        while (!was_pending_ && sigtimedwait(&set_, nullptr, &now) > 0) {
+        for (int tries = 0; !was_pending_ && tries < 16; tries++) {
+            if (sigtimedwait(&set_, nullptr, &now) < 0 && errno != EINTR) {
+                break;
+            }
         }
         pthread_sigmask(SIG_SETMASK, &before_, nullptr);
         errno = error;
@@ -210,10 +251,10 @@ int file_create(const char * path) { return open(path, O_RDWR | O_CREAT | O_EXCL
 
 bool file_reserve(int fd, uint64_t offset, uint64_t bytes) {
     no_sigxfsz guard;
-    int error;
-    do {
+    int error = EINTR;
+    for (int tries = 0; tries < 1000 && error == EINTR; tries++) {
         error = posix_fallocate(fd, off_t(offset), off_t(bytes));
-    } while (error == EINTR);
+    }
     errno = error;
     return error == 0;
 }
@@ -225,12 +266,27 @@ void * file_map(int fd, uint64_t offset, uint64_t bytes) {
 
 void unmap(void * at, uint64_t bytes) { munmap(at, bytes); }
 
+void * file_open_mapped(const char * path, bool writable, uint64_t & bytes) {
+    const int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    struct stat status;
+    void * at = nullptr;
+    if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+        bytes = uint64_t(status.st_size);
+        at = writable ? file_map(fd, 0, bytes) : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return at == MAP_FAILED ? nullptr : at;
+}
+
 bool file_append(int fd, const void * data, size_t bytes) {
     no_sigxfsz guard;
     const char * at = static_cast<const char *>(data);
+    int tries = 0;
     while (bytes > 0) {
         const ssize_t n = write(fd, at, bytes);
-        if (n < 0 && errno == EINTR) {
+        if (n < 0 && errno == EINTR && ++tries < 1000) {
             continue;
         }
         if (n <= 0) {

@@ -10,6 +10,8 @@ namespace td::platform {
 uint64_t mono_ns();    // CLOCK_MONOTONIC
 uint64_t wall_ns();    // CLOCK_REALTIME
 void sleep_ns(uint64_t ns);
+// Until CLOCK_MONOTONIC reads that; late by microseconds on an idle machine. The last of it is spent spinning.
+void sleep_until_ns(uint64_t deadline_ns);
 
 // --- loaded libraries
 // Handles of loaded objects that define `symbol`: first the one that contains the address `near` (unless that is this
@@ -19,7 +21,7 @@ void * symbol_in(void * object, const char * name);
 const void * object_of(const void * address);   // base address of the object that contains it, null = unknown
 
 // --- waiting on a word
-void wait_while(const std::atomic<uint32_t> & word, uint32_t value);   // returns when it differs
+void wait_while(const std::atomic<uint32_t> & word, uint32_t value);   // returns when it differs, woken or not
 void wake_all(std::atomic<uint32_t> & word);
 
 // --- threads
@@ -34,8 +36,8 @@ void thread_detach(thread & t);
 
 // --- process
 uint32_t process_id();
-void at_fork(void (*before)(), void (*parent)(), void (*child)());
-void at_exit(void (*handler)());
+bool at_fork(void (*before)(), void (*parent)(), void (*child)());
+bool at_exit(void (*handler)());
 
 // --- files and mappings: segments of the spool
 // A file of this process only (O_EXCL), mode 0600; -1 on failure (errno tells why).
@@ -43,6 +45,8 @@ int  file_create(const char * path);
 bool file_reserve(int fd, uint64_t offset, uint64_t bytes);            // blocks really allocated, no SIGBUS later
 void * file_map(int fd, uint64_t offset, uint64_t bytes);              // shared, writable; null on failure
 void unmap(void * at, uint64_t bytes);
+// A whole file that is there, shared if it is to be written; null on failure.
+void * file_open_mapped(const char * path, bool writable, uint64_t & bytes);
 bool file_append(int fd, const void * data, size_t bytes);             // whole or nothing that counts; no SIGXFSZ
 bool file_truncate(int fd, uint64_t bytes);
 uint64_t file_space_left(int fd);                                      // bytes the file's disk still has; huge if unknown

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host.h"
+#include "memory.h"
 #include "platform_linux.h"
 
 namespace td {
@@ -36,6 +37,7 @@ struct state_t {
     std::atomic<uint32_t> wake{0};             // bumped when the helper has work
     std::atomic<bool> failed{false};           // said; no more growth
     std::atomic<bool> stopped{false};          // ended on request
+    std::atomic<bool> over{false};             // whatever the reason: nothing is written any more
     segment * segments = nullptr;              // written by the helper, published by `ready`
     std::atomic<uint32_t> n_segments{0};
     uint64_t file_bytes = 0;
@@ -44,7 +46,8 @@ struct state_t {
 
 // Never destroyed: threads may still record while the process runs its exit handlers.
 state_t & S() {
-    static state_t * s = new state_t;
+    alignas(state_t) static unsigned char room[sizeof(state_t)];
+    static state_t * s = new (room) state_t;
     return *s;
 }
 
@@ -69,10 +72,20 @@ uint32_t crc32(uint32_t crc, const void * data, size_t n) {
     return ~crc;
 }
 
-void fail(const char * what, int error) {
+// The first reason counts: it stands in the header and is said once. Takes no lock and allocates nothing.
+bool first_failure(uint32_t why, int error) {
     state_t & s = S();
-    if (s.failed.exchange(true)) return;
-    if (spool_header * h = s.header.load()) __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELAXED);
+    if (s.failed.exchange(true)) return false;
+    if (spool_header * h = s.header.load()) {
+        h->error = static_cast<uint32_t>(error);
+        h->why = why;
+        __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELEASE);
+    }
+    return true;
+}
+
+void fail(uint32_t why, const char * what, int error) {
+    if (!first_failure(why, error)) return;
     say("recording stopped early: cannot write %s in TAPEDELAY_SPOOL (%s); the engine goes on, free space or raise the limit and record again",
         what, strerror(error));
 }
@@ -82,13 +95,13 @@ bool grow() {
     state_t & s = S();
     if (s.failed.load()) return false;
     uint32_t n = s.n_segments.load();
-    if (n == MAX_SEGMENTS) { fail("more records", EFBIG); return false; }
+    if (n == MAX_SEGMENTS) { fail(STOP_RECORDS, "more records", EFBIG); return false; }
     // The last bytes of a disk are the engine's, and the definitions'.
-    if (n && platform::file_space_left(s.rec) < 2 * sizes.segment_bytes) { fail("records", ENOSPC); return false; }
+    if (n && platform::file_space_left(s.rec) < 2 * sizes.segment_bytes) { fail(STOP_RECORDS, "records", ENOSPC); return false; }
     errno = 0;
-    if (!platform::file_reserve(s.rec, s.file_bytes, sizes.segment_bytes)) { fail("records", errno ? errno : ENOSPC); return false; }
+    if (!platform::file_reserve(s.rec, s.file_bytes, sizes.segment_bytes)) { fail(STOP_RECORDS, "records", errno ? errno : ENOSPC); return false; }
     auto * at = static_cast<char *>(platform::file_map(s.rec, s.file_bytes, sizes.segment_bytes));
-    if (!at) { fail("records", errno); return false; }
+    if (!at) { fail(STOP_RECORDS, "records", errno); return false; }
     // Touched here, so that the engine's threads do not take the page faults.
     for (uint64_t i = 0; i < sizes.segment_bytes; i += PAGE) *reinterpret_cast<volatile char *>(at + i) = 0;
     s.segments[n] = {at, s.file_bytes, sizes.segment_bytes};
@@ -123,8 +136,9 @@ bool append(def_t type, const void * payload, size_t n) {
     frame.append(static_cast<const char *>(payload), n);
     errno = 0;
     if (!platform::file_append(s.def, frame.data(), frame.size())) {
-        fail("definitions", errno ? errno : ENOSPC);
+        fail(STOP_DEFINITIONS, "definitions", errno ? errno : ENOSPC);
         platform::file_truncate(s.def, s.def_bytes);   // takes back the part that was written
+        s.over.store(true);
         spool_running.store(false);
         return false;
     }
@@ -138,9 +152,9 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     uint64_t start = platform::mono_ns();
     s.stem = s.directory + "/" + std::to_string(platform::process_id()) + "-" + std::to_string(start);
     s.rec = platform::file_create((s.stem + ".rec").c_str());
-    if (s.rec < 0) { fail("a file", errno); return false; }
+    if (s.rec < 0) { fail(STOP_FILE, "a file", errno); return false; }
     s.def = platform::file_create((s.stem + ".def").c_str());
-    if (s.def < 0) { fail("a file", errno); return false; }
+    if (s.def < 0) { fail(STOP_FILE, "a file", errno); return false; }
     if (!grow()) return false;
     auto * h = reinterpret_cast<spool_header *>(s.segments[0].at);
     *h = {};
@@ -161,16 +175,17 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
             left -= n;
         }
         if (f) fclose(f);
-        if (left) { fail("the parent's definitions", errno ? errno : EIO); return false; }
+        if (left) { fail(STOP_DEFINITIONS, "the parent's definitions", errno ? errno : EIO); return false; }
         s.def_bytes = parent_def_bytes;
     }
     s.ready.store(s.file_bytes / sizeof(record) - 1, std::memory_order_release);
     // An engine starts with a burst (weights): all that is kept ahead is there before it begins.
     while (ahead() < sizes.ahead_bytes && grow()) {}
-    if (!platform::thread_start(s.helper, help, nullptr, "tapedelay")) { fail("records", EAGAIN); return false; }
+    if (!platform::thread_start(s.helper, help, nullptr, "tapedelay")) { fail(STOP_THREAD, "records", EAGAIN); return false; }
     platform::thread_detach(s.helper);
     spool_running.store(true);
-    return true;
+    if (s.over.load()) spool_running.store(false);   // out of memory on the way here
+    return !s.over.load();
 }
 
 void before_fork() { lock().lock(); }
@@ -201,7 +216,9 @@ bool open_child() {
     s.n_segments.store(0);
     s.file_bytes = 0;
     s.helper = {};
-    return open_files(std::string(s.stem), s.def_bytes);
+    if (open_files(std::string(s.stem), s.def_bytes)) return true;
+    s.over.store(true);
+    return false;
 }
 
 }  // namespace
@@ -226,10 +243,18 @@ bool spool_start(const char * directory) {
     }
     s.directory = full;
     free(full);
-    s.segments = static_cast<segment *>(calloc(MAX_SEGMENTS, sizeof(segment)));
-    if (!s.segments || !open_files("", 0)) return false;
-    platform::at_fork(before_fork, after_fork, in_child);
-    platform::at_exit(spool_end);
+    s.segments = static_cast<segment *>(try_zeroed(MAX_SEGMENTS, sizeof(segment)));
+    if (!s.segments) return false;
+    // First of all: a child that is not seen would write into its parent's records.
+    if (!platform::at_fork(before_fork, after_fork, in_child)) {
+        fail(STOP_FORK, "records", ENOMEM);
+        return false;
+    }
+    if (!open_files("", 0)) {
+        s.over.store(true);
+        return false;
+    }
+    platform::at_exit(spool_end);   // without it the recording only counts as cut off
     return true;
 }
 
@@ -250,9 +275,19 @@ void spool_wait_ahead(uint64_t bytes) {
 void spool_stop() {
     std::lock_guard<std::recursive_mutex> guard(lock());
     S().stopped.store(true);
+    S().over.store(true);
     spool_running.store(false);
     spool_end();
 }
+
+void spool_out_of_memory() {
+    S().over.store(true);
+    spool_running.store(false);
+    if (!first_failure(STOP_MEMORY, ENOMEM)) return;
+    say("out of memory: the engine goes on, nothing is recorded any more, and test devices may work in step with it");
+}
+
+bool spool_over() { return S().over.load(std::memory_order_relaxed); }
 
 void spool_lost() {
     if (S().stopped.load(std::memory_order_relaxed)) return;

@@ -26,10 +26,12 @@ struct spool_header {          // offset 0 of STEM.rec
     uint32_t pid;
     uint32_t flags;            // HDR_*
     uint64_t lost;             // records that found no room (counted, never waited for)
-    uint64_t reserved[2];      // zero
+    uint64_t reserved;         // zero
+    uint32_t why, error;       // HDR_FAILED: STOP_* and errno of what went wrong first
 };
 static_assert(sizeof(spool_header) == 64, "");
 enum : uint32_t { HDR_ENDED = 1, HDR_FAILED = 2 };   // ended cleanly; recording stopped early (disk, limits)
+enum : uint32_t { STOP_RECORDS = 1, STOP_DEFINITIONS, STOP_FILE, STOP_MEMORY, STOP_THREAD, STOP_FORK };
 
 // Slots are handed out in chunks per thread: a slot whose commit word does not fit is a hole, not an error (a call
 // that was declined leaves one too). Issue order of a process = order of (issue_ns, slot).
@@ -99,7 +101,7 @@ enum : uint8_t {
 enum def_t : uint32_t {
     D_PROCESS = 1,    // u32 api_version, str engine ("ggml"), str build (host library version or ""), u32 plugin version
     D_THREAD,         // u32 ordinal
-    D_DEVICE,         // u32 id, u32 type (ggml_backend_dev_type), u32 is_test, u32 caps bits (1 async, 2 events, 4 host_buffer), str name, str description, str reg, str profile
+    D_DEVICE,         // u32 id, u32 type (ggml_backend_dev_type), u32 is_test, u32 caps bits (1 async, 2 events, 4 host_buffer), str name, str description, str reg, str profile, str PCI bus id ("" = not told)
     D_QUEUE,          // u32 id, u32 device, u32 async (has synchronize, or is a test device), str name
                       // An id that comes again replaces the earlier frame (weights usage is known after allocation only).
     D_BUFFER,         // u32 id, u32 device (NONE = none), u32 flags (1 host, 2 weights usage, 4 seen late: allocated before the recorder), u64 bytes, u64 base, str buffer type name

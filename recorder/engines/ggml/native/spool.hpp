@@ -40,6 +40,10 @@ void spool_wait_ahead(uint64_t bytes);
 // A new chunk for this thread; false = none left (counted as lost) or recording stopped.
 bool spool_refill(lane & l);
 void spool_lost();
+// An allocation of the plugin was refused: the recording ends here. Takes no lock and allocates nothing.
+void spool_out_of_memory();
+// Whether nothing is written any more, on request or after a failure: nothing new needs to be known then.
+bool spool_over();
 
 extern std::atomic<bool> spool_running;   // started, and no definition was refused by the disk
 
