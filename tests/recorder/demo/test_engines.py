@@ -53,7 +53,7 @@ def test_a_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_without_npm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InfrastructureError, match="npm is not installed"):
-        engines.vulkan_libraries(engines.VULKAN_FIXED)
+        engines.npm_libraries(engines.VULKAN_FIXED)
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
