@@ -23,6 +23,7 @@ __all__ = [
     "PROGRAM",
     "RULES",
     "SEMAPHORE",
+    "SWITCH",
     "SYNC",
     "Contract",
 ]
@@ -38,10 +39,11 @@ RULES = (
     "free_synchronises",  # declared: a free waits for the device
     "alloc_synchronises", # declared: an alloc waits for the device
     "default_queue",      # declared: the legacy default queue
+    "switch",             # what a debugging switch adds
 )  # fmt: skip
 """Why there is an edge; `Contract.rule` holds indices into this."""
 
-(PROGRAM, ISSUE, EVENT, SYNC, SEMAPHORE, EDGE, BLOCKING, FREE, ALLOC, DEFAULT) = range(len(RULES))
+(PROGRAM, ISSUE, EVENT, SYNC, SEMAPHORE, EDGE, BLOCKING, FREE, ALLOC, DEFAULT, SWITCH) = range(len(RULES))
 
 
 @dataclass

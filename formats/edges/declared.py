@@ -1,11 +1,15 @@
-"""What the profiles of the devices declare: orders that no row of the tape says."""
+"""What the profiles of the devices declare, and switches add: orders that no row of the tape says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..plain import NULL, flat, ids, words
 from ..profiles import Profile, find_profile
+from ..switches import DIRECTIONS
 from ..tape import Tape
 from .columns import Ops, Queues, Table
+from .switched import Added
 
 __all__ = ["Declared"]
 
@@ -13,8 +17,9 @@ __all__ = ["Declared"]
 class Declared:
     """The profiles of a tape's devices and what they mean for its queues, buffers and access sets."""
 
-    def __init__(self, tape: Tape, check: Table) -> None:
+    def __init__(self, tape: Tape, check: Table, added: Sequence[Added]) -> None:
         self._tape = tape
+        self.added = added
         self._check = check
         devices = flat(tape.table("devices"))
         check.dense(ids(devices, "device"), "device")
@@ -50,8 +55,12 @@ class Declared:
         return device if waits else NULL
 
     def blocking_sets(self) -> dict[int, set[int]]:
-        """Return, per device whose profile has blocking copies, the access sets that are such copies."""
-        wanted = {d: set(p.blocking_copies) for d, p in enumerate(self.profiles) if p.blocking_copies}
+        """Return, per device that has blocking copies, the access sets that are such copies."""
+        wanted = {
+            d: set(p.blocking_copies) | {w for i, w in enumerate(DIRECTIONS) if a.block_copies >> i & 1}
+            for d, (p, a) in enumerate(zip(self.profiles, self.added, strict=True))
+            if p.blocking_copies or a.block_copies
+        }
         if not wanted:
             return {}
         table = flat(self._tape.table("accesses"))

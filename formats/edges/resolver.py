@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from ..limits import MAX_ABOVE, MAX_QUEUES
 from ..plain import NULL, flat, ids
+from ..schema import OP_KINDS
 from ..tape import Tape
 from .columns import Ops, Queues, Table
 from .contract import (
@@ -21,18 +22,32 @@ from .contract import (
     ISSUE,
     PROGRAM,
     SEMAPHORE,
+    SWITCH,
     SYNC,
     Contract,
 )
 from .declared import Declared
 from .kinship import kinship
 from .semaphores import pair_semaphores
+from .switched import added_by_switches
 
 __all__ = ["Resolver", "resolve"]
 
 
-def resolve(tape: Tape) -> Contract:
+_KIND = {k: 1 << i for i, k in enumerate(OP_KINDS)}
+_Blocked = tuple[int, int, int]
+"""A unit that a host thread waited for, the rule that says so, and the queue on which the thread waited."""
+
+
+def resolve(tape: Tape, *, suppose: Mapping[str, str] | None = None) -> Contract:
     """Return the edges of a tape.
+
+    Parameters
+    ----------
+    tape : Tape
+        The tape.
+    suppose : mapping of str to str, optional
+        States of debugging switches that hold instead of what the tape says, see `added_by_switches`.
 
     Raises
     ------
@@ -41,18 +56,18 @@ def resolve(tape: Tape) -> Contract:
     CorruptTape
         If a table cannot be read.
     """
-    return Resolver(tape).run()
+    return Resolver(tape, suppose).run()
 
 
 class Resolver:
     """Walks the rows once and collects edges."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, suppose: Mapping[str, str] | None = None) -> None:
         self.tape = tape
         self.check = Table(tape)
         self.ops = Ops(tape)
         self.queues = Queues(tape)
-        self.declared = Declared(tape, self.check)
+        self.declared = Declared(tape, self.check, added_by_switches(tape, suppose))
         self.check.dense(ids(flat(tape.table("queues")), "queue"), "queue")
         if self.queues.rows > MAX_QUEUES:
             raise self.check.error(f"{self.queues.rows} queues", f"at most {MAX_QUEUES}")
@@ -170,8 +185,8 @@ class Resolver:
         count = queues.rows
         # The last op of an in-order queue, behind it those of its ancestors that have not ended.
         tails: list[list[int]] = [[] for _ in range(count)]
-        # Copies that a host thread waited for and that its own ops do not cover yet.
-        blocked: list[list[int]] = [[] for _ in range(count)]
+        # What a host thread waited for and its own ops do not cover yet.
+        blocked: list[list[_Blocked]] = [[] for _ in range(count)]
         # All ops of a queue that is not in order.
         loose: list[list[int]] = [[] for _ in range(count)]
         seen = [0] * count
@@ -200,19 +215,37 @@ class Resolver:
         }
         blocking = self.declared.blocking_sets()
         newest: dict[int, int] = {}
+        added = self.declared.added
+        any_added = any(added)
+        serial: dict[int, list[int]] = {}
+        last_part: dict[int, int] = {}
+        last_kind: list[str | None] = [None] * count
+        behind_collective: set[int] = set()
 
         for row in range(ops.rows):
             unit, queue, issuer, kind = unit_of[row], ops.queue[row], ops.issuer[row], ops.kind[row]
+            issued = issuer != NULL and issuer != queue and host[issuer]
             open_tail: list[int] = []
             if in_order[queue]:
                 open_tail = self._after(tails[queue], unit, PROGRAM)
                 if blocked[queue]:
-                    blocked[queue] = self._after(blocked[queue], unit, BLOCKING)
-            if issuer != NULL and issuer != queue and host[issuer]:
+                    blocked[queue] = self._after_blocked(blocked[queue], unit)
+            if issued:
                 self._after(tails[issuer], unit, ISSUE)
-                if blocked[issuer]:
-                    self._after(blocked[issuer], unit, BLOCKING)
+                self._after_blocked(blocked[issuer], unit)
             device = queues.device[queue]
+            bit = _KIND.get(kind or "", 0)
+            if any_added:
+                if not in_order[queue] and added[device].in_order & bit:
+                    serial[queue] = [unit, *self._after(serial.get(queue, ()), unit, SWITCH)]
+                if added[device].launch_in_order & bit:
+                    for parent in self.parents.get(unit, ()):
+                        if parent in last_part:
+                            self._edge(last_part[parent], unit, SWITCH)
+                        last_part[parent] = unit
+                if issued and in_order[queue] and added[device].drains & bit:
+                    kept = [b for b in blocked[issuer] if b[2] != queue]
+                    blocked[issuer] = kept + [(s, SWITCH, queue) for s in tails[queue]]
             if device in default_of:
                 for other in of_device[device] if defaults[queue] else default_of[device]:
                     if other != queue:
@@ -221,8 +254,16 @@ class Resolver:
             stays = False
             if kind == "record":
                 newest[ops.sync[row]] = row
+                if last_kind[queue] == "coll":
+                    behind_collective.add(row)
             elif kind == "wait":
-                self._wait(row, newest)
+                record = self._wait(row, newest)
+                if issued and record in behind_collective and added[device].collective_waits:
+                    on = ops.queue[record]
+                    blocked[issuer] = [
+                        b for b in blocked[issuer] if b[2] != on or not in_order[on] or b[0] > unit_of[record]
+                    ]
+                    blocked[issuer].append((unit_of[record], SWITCH, on))
             elif kind == "wait_any":
                 self._wait_any(row, newest)
             elif kind == "sync":
@@ -243,21 +284,29 @@ class Resolver:
                     stays = True
             elif kind == "copy" and blocking:
                 stays = ops.access_set[row] in blocking.get(device, ())
+            rule = BLOCKING
+            if added[device].blocks & bit and not stays:
+                stays, rule = True, SWITCH
 
             if in_order[queue]:
                 tails[queue] = [unit, *open_tail] if open_tail else [unit]
             else:
                 loose[queue].append(unit)
             seen[queue] += 1
-            if stays and issuer != NULL and issuer != queue and host[issuer]:
-                kept = [s for s in blocked[issuer] if s in self.above.get(unit, ())]
-                blocked[issuer] = [unit, *kept]
+            last_kind[queue] = kind
+            if stays and issued:
+                kept = [b for b in blocked[issuer] if b[0] in self.above.get(unit, ())]
+                blocked[issuer] = [(unit, rule, queue), *kept]
 
-    def _wait(self, row: int, newest: dict[int, int]) -> None:
+    def _after_blocked(self, blocked: list[_Blocked], unit: int) -> list[_Blocked]:
+        return [b for b in blocked if not self._edge(b[0], unit, b[1])]
+
+    def _wait(self, row: int, newest: dict[int, int]) -> int:
+        """Add the edge of a wait and return the row of its record, or `NULL`."""
         ops, unit = self.ops, self.unit
         if ops.sync_of[row] != NULL:
             self._edge(unit[ops.sync_of[row]], unit[row], EVENT)
-            return
+            return ops.sync_of[row]
         state = ops.wait_state[row]
         if state == "unresolved":
             self.unresolved.add(row)
@@ -265,6 +314,8 @@ class Resolver:
             record = newest.get(ops.sync[row], NULL)
             if record != NULL and ops.sync[row] != NULL:
                 self._edge(unit[record], unit[row], EVENT)
+                return record
+        return NULL
 
     def _wait_any(self, row: int, newest: dict[int, int]) -> None:
         ops, unit = self.ops, self.unit
