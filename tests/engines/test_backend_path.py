@@ -1,6 +1,7 @@
 """Programs that honour GGML_BACKEND_PATH are recorded as they are: a native one, and one that uses ctypes.
 
-Both run a prebuilt llama.cpp that comes as shared libraries, on one test device, without any GPU driver.
+Both run a prebuilt llama.cpp that comes as shared libraries, on one test device, without any GPU driver. One
+of the packages has a Vulkan backend that finds no device, the other is the build for machines without a GPU.
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ def test_the_pair_is_named_before_the_fix(command: Command, tmp_path: Path) -> N
     assert [f for f in findings if "input_embed" in str(f) and "conv_states" in str(f)], findings
 
 
-def test_nothing_is_found_after_the_fix(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("build", [engines.VULKAN_FIXED, engines.LIBRARIES_NEWEST], ids=lambda b: b.kind)
+def test_nothing_is_found_after_the_fix(build: engines.NpmBuild, command: Command, tmp_path: Path) -> None:
     alone = subprocess.run(
-        command(engines.VULKAN_FIXED, "CPU"),
+        command(build, "CPU"),
         env={**os.environ, **NO_DRIVERS},
         capture_output=True,
         timeout=120,
@@ -96,7 +98,7 @@ def test_nothing_is_found_after_the_fix(command: Command, tmp_path: Path) -> Non
     )
     expected = json.loads(alone.stdout)
     assert expected["devices"] == ["CPU"]  # nobody loaded the plugin
-    arguments = record_arguments(tmp_path / "run.tape", command(engines.VULKAN_FIXED, "TAPE0"))
+    arguments = record_arguments(tmp_path / "run.tape", command(build, "TAPE0"))
     recording = record_program(arguments, NO_DRIVERS)
     assert recording.check() == (0, [])
     assert recording.tokens == expected["tokens"]
