@@ -32,6 +32,7 @@ class DeviceDef:
     description: str
     reg: str
     profile: str
+    bus: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class Spool:
         used = np.zeros(self.threads, bool)
         used[calls] = True
         return [bool(u) for u in used]
+
+
+def _length(ns: int) -> str:
+    return f"{ns / 1e6:.3g} ms" if ns >= 999_500 else f"{ns / 1e3:.3g} us"
 
 
 def damaged(found: str, expected: str, where: str) -> SpoolError:
@@ -216,7 +221,9 @@ def _thread(p: _Payload, s: Spool) -> None:
 def _device(p: _Payload, s: Spool) -> None:
     p.next_id(len(s.devices), "device")
     kind, is_test, caps = p.u32(), p.u32(), p.u32()
-    s.devices.append(DeviceDef(kind, bool(is_test), caps, p.text(), p.text(), p.text(), p.text()))
+    name, description, reg, profile = (p.text() for _ in range(4))
+    bus = p.text() if p.at < len(p.data) else ""  # older recordings end before it
+    s.devices.append(DeviceDef(kind, bool(is_test), caps, name, description, reg, profile, bus))
 
 
 def _queue(p: _Payload, s: Spool) -> None:
@@ -272,6 +279,18 @@ def _note(p: _Payload, s: Spool) -> None:
     s.notes.append(p.text())
 
 
+def _filler(p: _Payload, s: Spool) -> None:
+    device, sleeps, shortest_ns, longest_ns = p.u32(), p.u32(), p.u64(), p.u64()
+    asked_ns, took_ns = p.u64(), p.u64()
+    _known(device, len(s.devices), "device", p.where)
+    pieces = f"matrix products of {_length(shortest_ns)} to {_length(longest_ns)}"
+    s.notes.append(
+        f"delays on the device's side on {s.devices[device].name} are "
+        f"{'an op that sleeps' if sleeps else pieces}; "
+        f"one of {_length(asked_ns)} took {_length(took_ns)}"
+    )
+
+
 _READERS: dict[int, Callable[[_Payload, Spool], None]] = {
     Def.PROCESS: _process,
     Def.THREAD: _thread,
@@ -283,6 +302,7 @@ _READERS: dict[int, Callable[[_Payload, Spool], None]] = {
     Def.SET: _set,
     Def.SWITCH: _switch,
     Def.NOTE: _note,
+    Def.FILLER: _filler,
 }
 
 
