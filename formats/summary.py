@@ -66,6 +66,7 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "unknown_accesses": int((~ops.valid("access_set")).sum()),
         "tables": {n: tape.table(n).num_rows for n in tape.present},
         "access_sets": pc.count_distinct(tape.table("accesses").column("set")).as_py(),
+        "telemetry": _telemetry(tape),
         "windows": list(windows(m)),
         "notes": [*tape.remarks, *m.notes],
     }
@@ -82,6 +83,41 @@ def _span_ns(ops: Columns) -> int | None:
     last = int(np.argmax(issued.astype(np.float64) + after + took))
     end = max(int(issued.max()), int(issued[last]) + int(after[last]) + int(took[last]))
     return end - int(issued.min())
+
+
+def _telemetry(tape: Tape) -> list[dict[str, Any]]:
+    """Return what each counter of each device showed; the extremes of a not-a-number are null."""
+    rows = Columns(tape.table("telemetry"))
+    if not rows.rows:
+        return []
+    metrics, units = rows.dictionary("metric"), rows.dictionary("unit")
+    devices, device = np.unique(np.where(rows.valid("device"), rows.ints("device"), -1), return_inverse=True)
+    counter = (device * len(metrics) + rows.raw("metric")) * len(units) + rows.raw("unit")
+    order = np.argsort(counter, kind="stable")
+    value = tape.table("telemetry").column("value").to_numpy()[order]
+    kinds, begins = np.unique(counter[order], return_index=True)
+    names = tape.table("devices").column("name").to_pylist()
+    found: list[dict[str, Any]] = []
+    for kind, values in zip(kinds.tolist(), np.split(value, begins[1:]), strict=True):
+        d = int(devices[kind // len(units) // len(metrics)])
+        found.append(
+            {
+                "device": None if d < 0 else d,
+                "name": None if d < 0 else names[d] if d < len(names) else f"device {d}",
+                "metric": metrics[kind // len(units) % len(metrics)],
+                "unit": units[kind % len(units)],
+                "samples": len(values),
+                **_spread(values),
+            }
+        )
+    return sorted(found, key=lambda c: (c["device"] is None, c["device"], c["metric"], c["unit"]))
+
+
+def _spread(value: Any) -> dict[str, float | None]:
+    known = value[np.isfinite(value)]
+    if not len(known):
+        return dict.fromkeys(("min", "median", "max"))
+    return {"min": float(known.min()), "median": float(np.median(known)), "max": float(known.max())}
 
 
 def _counts(tape: Tape, table: str, column: str) -> dict[str, int]:

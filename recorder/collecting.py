@@ -19,7 +19,7 @@ from .patience import Patience
 if TYPE_CHECKING:
     from ..formats.tape import Tape
 
-__all__ = ["collect", "collect_command", "finish", "lost"]
+__all__ = ["collect", "collect_command", "finish", "keep", "lost"]
 
 
 def collect_command(result: Recording, spool: Path) -> str:
@@ -43,9 +43,7 @@ def collect(
     KeyboardInterrupt
         The spool is kept then, too.
     """
-    kept = result.output.parent / spool.name
-    # Whatever happens from here on, nothing that was recorded is thrown away.
-    result.spool = kept if any(spool.glob("*.rec")) else None
+    kept = keep(result, spool)  # whatever happens from here on, nothing that was recorded is thrown away
     try:
         from .engines.ggml.collect import collect_directory, hook_reports
 
@@ -70,6 +68,13 @@ def collect(
             raise
     if signals is not None:
         signals.done = True
+
+
+def keep(result: Recording, spool: Path) -> Path:
+    """Let the spool stay where it is, if any process has written into it, and return its path for messages."""
+    path = result.output.parent / spool.name
+    result.spool = path if any(spool.glob("*.rec")) else None
+    return path
 
 
 def lost(result: Recording, error: Exception) -> InfrastructureError:

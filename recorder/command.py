@@ -11,8 +11,10 @@ import click
 from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
 from .asked import Asked, profile_names
+from .companion import Companion
 from .patience import patience
 from .session import Recording, collect_command, collect_spool, record_command
+from .telemetry import INTERVAL_MS, Telemetry
 
 __all__ = ["record"]
 
@@ -41,6 +43,15 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
     type=FILE,
     help="Collect a raw recording that was kept; run nothing.",
 )
+@click.option(
+    "--telemetry-ms",
+    type=click.IntRange(10, 3_600_000),
+    default=INTERVAL_MS,
+    show_default=True,
+    metavar="MS",
+    help="Sample the GPUs' clocks, power and load so often (NVML).",
+)
+@click.option("--no-telemetry", is_flag=True, help="Sample nothing.")
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
 @click.option(
     "--json",
@@ -58,6 +69,8 @@ def record(
     engine: str,
     keep_spool: bool,
     from_spool: Path | None,
+    telemetry_ms: int,
+    no_telemetry: bool,
     force: bool,
     as_json: bool,
     json_file: Path | None,
@@ -86,12 +99,19 @@ def record(
         raise UsageError("a command and --from-spool", expected="one of them")
     if from_spool is None and not command:
         raise UsageError("no command", expected=_USAGE)
+    companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms)]
     with patience() as signals:  # until everything is said
         if from_spool is not None:
             result = collect_spool(from_spool, output, asked, force=force)
         else:
             result = record_command(
-                command, output, asked, signals=signals, force=force, keep_spool=keep_spool
+                command,
+                output,
+                asked,
+                signals=signals,
+                force=force,
+                keep_spool=keep_spool,
+                companions=companions,
             )
         said = json.dumps(result.as_dict())
         if json_file is not None:

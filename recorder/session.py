@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..formats.errors import InfrastructureError, UsageError
 from .asked import Asked
-from .collecting import collect, collect_command, finish, lost
+from .collecting import collect, collect_command, finish, keep, lost
 from .companion import Companion
 from .hook import engine_hook
 from .launch import environment, run
@@ -63,14 +63,17 @@ def record_command(
     plugin = ggml_plugin()
     with _spool(result, keep_spool) as spool:
         env = environment(os.environ, asked, spool=spool, plugin=plugin)
-        with ExitStack() as beside:
-            for c in companions:
-                env |= beside.enter_context(c.along(result, spool))
-            result.command_code = run(command, env)
-        signals.collecting = True
         try:
+            with ExitStack() as beside:
+                for c in companions:
+                    env |= beside.enter_context(c.along(result, spool))
+                result.command_code = run(command, env)
+                signals.collecting = True
             collect(result, spool, command, signals)
         except KeyboardInterrupt:
+            if not signals.collecting:
+                raise
+            keep(result, spool)
             result.faults.append(
                 lost(result, InfrastructureError("collecting was interrupted", next_step="collect it again"))
             )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 _LIST_MAX = 12
+_COUNTERS_MAX = 24
 
 
 @click.command()
@@ -127,6 +128,10 @@ def _screen(f: dict[str, Any]) -> list[str]:
     )
     lines.append(f"sets       {f['access_sets']:,} access sets of {f['tables'].get('accesses', 0):,} rows")
     lines.append(f"tables     {others or 'nothing else'}")
+    shown = [_counter(c) for c in f["telemetry"][:_COUNTERS_MAX]]
+    if len(f["telemetry"]) > _COUNTERS_MAX:
+        shown.append(f"and {len(f['telemetry']) - _COUNTERS_MAX} more counters")
+    lines += [f"{'telemetry' if i == 0 else '':11}{text}" for i, text in enumerate(shown)]
     waits, unknown = f["unresolved"], f["unknown_accesses"]
     lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
     lines += [f"note       {n}" for n in f["notes"]]
@@ -141,6 +146,14 @@ def _queue(q: dict[str, Any]) -> str:
     gaps = [f"{k} {v}" for k, v in q["coverage"].items() if v != "full"]
     seen = ", ".join(gaps) if gaps else "all seen"
     return f"{q['queue']} {q['name']} ({q['kind']} of device {q['device']}): {q['ops']:,} ops; {seen}"
+
+
+def _counter(c: dict[str, Any]) -> str:
+    name = c["metric"] if c["name"] is None else f"{c['name']} {c['metric']}"
+    if c["min"] is None:
+        return f"{name}: no value in {c['samples']:,} samples"
+    low, middle, high = (f"{c[k]:,.10g}" for k in ("min", "median", "max"))
+    return f"{name}: {low} / {middle} / {high} {c['unit']} (min / median / max of {c['samples']:,})"
 
 
 def _span(ns: int) -> str:

@@ -16,7 +16,7 @@ NO_QUEUE = 0xFFFF
 KINDS = (
     "none", "compute", "copy", "set", "get", "memset", "clear", "event_record", "event_wait", "event_sync",
     "sync", "buffer_alloc", "buffer_free", "event_free", "queue_init", "queue_free", "exec",
-    "split_copy_wait",
+    "split_copy_wait", "delay", "gap", "sched_compute", "sched_alloc", "sched_reset",
 )  # fmt: skip
 HOST, FOREIGN, FAILED, META, CHILD, SPAN = 1, 2, 4, 8, 16, 32
 MODES = ["read", "write", "update", "may_write", "reduce"]
@@ -30,11 +30,13 @@ def text(s: str) -> bytes:
 class SpoolWriter:
     """Writes what a process would have left behind; times are nanoseconds of its monotonic clock."""
 
-    def __init__(self, stem: Path, *, mono_ns: int = 0, wall_ns: int = 1_000_000, pid: int = 4711) -> None:
+    def __init__(
+        self, stem: Path, *, mono_ns: int = 0, wall_ns: int = 1_000_000, pid: int = 4711, boot: int = 0
+    ) -> None:
         self.stem = stem
         self.head: dict[str, Any] = {
             "magic": 0x304C4F4F50534454, "version": 0, "record_bytes": 64, "mono_ns": mono_ns,
-            "wall_ns": wall_ns, "pid": pid, "flags": 1, "lost": 0,
+            "wall_ns": wall_ns, "pid": pid, "flags": 1, "lost": 0, "boot": boot,
         }  # fmt: skip
         self.slots: list[bytes] = []
         self.frames: list[bytes] = []
@@ -60,9 +62,12 @@ class SpoolWriter:
         self.frame(2, struct.pack("<I", i))
         return i
 
-    def device(self, name: str, kind: int = 1, test: bool = True, profile: str = "vulkan-like") -> int:
+    def device(
+        self, name: str, kind: int = 1, test: bool = True, profile: str = "vulkan-like", *, reg: str = "REG",
+        bus: str = "",
+    ) -> int:  # fmt: skip
         i = self._next(3)
-        words = text(name) + text("a device of /home/somebody") + text("REG") + text(profile)
+        words = text(name) + text("a device of /home/somebody") + text(reg) + text(profile) + text(bus)
         self.frame(3, struct.pack("<IIII", i, kind, test, 7) + words)
         return i
 
@@ -128,7 +133,7 @@ class SpoolWriter:
         slot = len(self.slots)
         self.slots.append(
             struct.pack(
-                "<QQQQQIIIHHBBHI",
+                "<QQQQQIIIIHBBI",
                 self.now,
                 end,
                 a,
@@ -141,7 +146,6 @@ class SpoolWriter:
                 queue,
                 KINDS.index(kind),
                 flags,
-                0,
                 (COMMIT ^ slot) & 0xFFFFFFFF,
             )
         )
@@ -156,7 +160,7 @@ class SpoolWriter:
         h = self.head
         return struct.pack(
             "<QIIQQIIQQQ", h["magic"], h["version"], h["record_bytes"], h["mono_ns"], h["wall_ns"], h["pid"],
-            h["flags"], h["lost"], 0, 0,
+            h["flags"], h["lost"], h["boot"], 0,
         )  # fmt: skip
 
     @property

@@ -18,6 +18,7 @@ from ....formats.builder import TapeBuilder
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.tape import Manifest, Tape
+from ...telemetry.table import Place, with_telemetry
 from .definitions import Spool
 from .files import REPORT_BYTES_MAX, read_regular
 from .places import Naming
@@ -66,7 +67,26 @@ def collect_directory(directory: Path) -> Tape:
             "package_version": packages[0]["version"],
         }
         tape.manifest = replace(tape.manifest, engine=engine)
-    return tape
+    return with_telemetry(tape, directory, _places(tape, spools), _since_origin(tape, spools))
+
+
+def _places(tape: Tape, spools: Sequence[Spool]) -> list[Place]:
+    """Return the devices of the tape with what NVML may know them by."""
+    ids = {d["name"]: d["device"] for d in tape.table("devices").to_pylist()}
+    return [
+        Place(ids[name], d.reg == "CUDA", d.bus)
+        for process, s in enumerate(spools)
+        for d in s.devices
+        if (name := f"p{process}.{d.name}" if process else d.name) in ids and not d.is_test
+    ]
+
+
+def _since_origin(tape: Tape, spools: Sequence[Spool]) -> int | None:
+    """Return what turns CLOCK_MONOTONIC into times of the tape; None: nothing was recorded."""
+    for made, s in zip(tape.manifest.processes, spools, strict=True):
+        if made.wall_offset_ns is not None:
+            return _shift(s) - made.wall_offset_ns
+    return None
 
 
 def hook_reports(directory: Path) -> list[dict[str, str]]:
