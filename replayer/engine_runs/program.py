@@ -122,7 +122,7 @@ def program_of(
                 raise UsageError("there is no such file", expected=_EXPECTED, where=str(file))
             return _function(None, file, name, arguments)
         return _function(source, None, name, arguments)
-    words = [os.fspath(w) for w in program]
+    words = [os.fspath(w) if isinstance(w, os.PathLike) else w for w in program]
     if not words or not all(isinstance(w, str) and "\0" not in w for w in words):
         raise UsageError(f"program {program!r}", expected=_EXPECTED)
     if arguments:
