@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ...formats.errors import (
     CannotJudge,
@@ -70,8 +70,10 @@ def run_program(
 
     Raises
     ------
+    UsageError
+        The recorder refused what is asked for.
     InfrastructureError
-        Nothing could be started at all.
+        It could not be started, or could not work.
     """
     stem = setting.folder / title.replace(" ", "-")
     tape, value, told = stem.with_suffix(".tape"), stem.with_suffix(".value"), stem.with_suffix(".json")
@@ -92,6 +94,8 @@ def run_program(
     start = time.monotonic()
     code, timed_out = _wait(["record", "--json-file", str(told), *words], setting, out, err)
     report = _report(told)
+    if not report and not timed_out:
+        _refused(code, _tail(err))
     run = EngineRun(
         title,
         tape=tape if report.get("tape") else None,
@@ -101,7 +105,7 @@ def run_program(
         command=command,
         said=_tail(err),
     )
-    trouble, fault = _trouble(code, report, run, setting.timeout_s if timed_out else None)
+    trouble, fault = _trouble(report, run, setting.timeout_s if timed_out else None)
     if not trouble:
         try:
             found = program.value(out, value)
@@ -163,6 +167,12 @@ def _report(told: Path) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
+def _refused(code: int, said: str) -> NoReturn:
+    """Raise what the recorder said when it ran nothing."""
+    error = UsageError if code == UsageError.exit_code else InfrastructureError
+    raise error(f"the recorder ended with {code}: {said.strip() or 'without a word'}")
+
+
 def _tail(err: Path) -> str:
     """Return the end of what was written there."""
     try:
@@ -176,7 +186,7 @@ def _tail(err: Path) -> str:
 
 
 def _trouble(
-    code: int, report: dict[str, Any], run: EngineRun, timeout_s: float | None
+    report: dict[str, Any], run: EngineRun, timeout_s: float | None
 ) -> tuple[str, TapedelayError | None]:
     """Return what went wrong, by a word and in words."""
     where = "on synchronous devices" if run.title.startswith("synchronous") else "under the plan"
@@ -190,8 +200,6 @@ def _trouble(
         return "failed", InfrastructureError(
             f"the program failed {where}: {_ended(ended)}", expected="exit code 0"
         )
-    if not report:
-        return "unrecorded", InfrastructureError(f"the recorder ended with {code}", where=where)
     if not faults:
         return "", None
     worst = faults[0]

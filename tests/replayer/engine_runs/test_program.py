@@ -71,7 +71,8 @@ def test_a_file_in_a_package_is_a_part_of_it(tmp_path: Path) -> None:
 
 def test_the_other_process_loads_nothing_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "it.py").write_text(
-        "import sys\ndef f(): return [m for m in sys.modules if m.split('.')[0] in ('tapedelay', 'numpy')] + [0]\n"
+        "import sys\nOURS = ('tapedelay', 'numpy')\n"
+        "def f(): return [m for m in sys.modules if m.split('.')[0] in OURS] + [0]\n"
     )
     assert value(program_of("it.py:f", (), tmp_path), tmp_path) == [0]
 
