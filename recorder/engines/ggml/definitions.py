@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....formats.errors import SpoolError
 from .files import DEFINITIONS_BYTES_MAX, read_regular
 from .layout import ACCESS, MODES, NONE, Def, EventFlag, Kind
+from .payload import INT64_MAX, Payload, all_known, damaged, int64, known
+from .scheduler import GraphDef, SchedDef, read_graph, read_sched
 
 __all__ = ["INT64_MAX", "BufferDef", "DeviceDef", "QueueDef", "Spool", "damaged", "int64", "read_definitions"]
-
-INT64_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,12 @@ class Spool:
         Records that the writer dropped or that are unreadable.
     ended, failed : bool
         Ended cleanly; stopped early (disk, limits).
+    dropped : int
+        Older records that a flight recorder dropped on purpose.
+    last_records, last_ns : int
+        What a flight recorder was asked to keep: so many records, or those of the last ns; 0 = not by this.
+    boot : int
+        Processes with the same number (not 0) share one monotonic clock.
     torn : bool
         The last definition was cut short.
     events : list of int
@@ -85,6 +90,10 @@ class Spool:
     ended: bool
     failed: bool
     torn: bool = False
+    dropped: int = 0
+    last_records: int = 0
+    last_ns: int = 0
+    boot: int = 0
     api_version: int = 0
     engine: str = ""
     build: str = ""
@@ -99,6 +108,9 @@ class Spool:
     sets: list[npt.NDArray[Any]] = field(default_factory=list)
     switches: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    tap: bool = False
+    scheds: list[SchedDef] = field(default_factory=list)
+    graphs: list[GraphDef] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -116,60 +128,6 @@ class Spool:
 
 def _length(ns: int) -> str:
     return f"{ns / 1e6:.3g} ms" if ns >= 999_500 else f"{ns / 1e3:.3g} us"
-
-
-def damaged(found: str, expected: str, where: str) -> SpoolError:
-    """Return the error for bytes that no writer can have left."""
-    return SpoolError(found, expected=expected, where=where, next_step="record again; this spool is damaged")
-
-
-def int64(value: int, what: str, where: str) -> int:
-    """Return a number that a tape can hold.
-
-    Raises
-    ------
-    SpoolError
-        It is too large.
-    """
-    if value > INT64_MAX:
-        raise damaged(f"{what} is {value}", "a number below 2^63", where)
-    return value
-
-
-class _Payload:
-    """A cursor over one frame that never reads past its end."""
-
-    def __init__(self, data: memoryview, where: str) -> None:
-        self.data = data
-        self.at = 0
-        self.where = where
-
-    def take(self, n: int) -> memoryview:
-        if n > len(self.data) - self.at:
-            raise damaged(
-                f"a field of {n} bytes in a frame with {len(self.data) - self.at} left", "no more", self.where
-            )
-        got = self.data[self.at : self.at + n]
-        self.at += n
-        return got
-
-    def u32(self) -> int:
-        return int.from_bytes(self.take(4), "little")
-
-    def u64(self) -> int:
-        return int.from_bytes(self.take(8), "little")
-
-    def text(self) -> str:
-        return bytes(self.take(self.u32())).decode("utf-8", "replace")
-
-    def next_id(self, have: int, what: str) -> None:
-        got = self.u32()
-        if got != have:
-            raise damaged(f"{what} id {got}", f"{have}: ids count up from 0", self.where)
-
-    def end(self) -> None:
-        if self.at != len(self.data):
-            raise damaged(f"{len(self.data) - self.at} bytes too many in a frame", "none", self.where)
 
 
 def read_definitions(path: Path, spool: Spool) -> None:
@@ -201,7 +159,7 @@ def read_definitions(path: Path, spool: Spool) -> None:
         reader = _READERS.get(kind)
         if reader is None:
             raise damaged(f"frame type {kind}", "a known one", f"{where}: byte {at}")
-        payload = _Payload(frame[4:], f"{where}: byte {at}")
+        payload = Payload(frame[4:], f"{where}: byte {at}")
         reader(payload, spool)
         payload.end()
         at += 12 + n
@@ -209,16 +167,16 @@ def read_definitions(path: Path, spool: Spool) -> None:
         raise damaged("definitions are cut short, yet the recording ended cleanly", "whole frames", where)
 
 
-def _process(p: _Payload, s: Spool) -> None:
+def _process(p: Payload, s: Spool) -> None:
     s.api_version, s.engine, s.build, s.plugin_version = p.u32(), p.text(), p.text(), p.u32()
 
 
-def _thread(p: _Payload, s: Spool) -> None:
+def _thread(p: Payload, s: Spool) -> None:
     p.next_id(s.threads, "thread")
     s.threads += 1
 
 
-def _device(p: _Payload, s: Spool) -> None:
+def _device(p: Payload, s: Spool) -> None:
     p.next_id(len(s.devices), "device")
     kind, is_test, caps = p.u32(), p.u32(), p.u32()
     name, description, reg, profile = (p.text() for _ in range(4))
@@ -226,43 +184,43 @@ def _device(p: _Payload, s: Spool) -> None:
     s.devices.append(DeviceDef(kind, bool(is_test), caps, name, description, reg, profile, bus))
 
 
-def _queue(p: _Payload, s: Spool) -> None:
+def _queue(p: Payload, s: Spool) -> None:
     p.next_id(len(s.queues), "queue")
     s.queues.append(QueueDef(p.u32(), bool(p.u32()), p.text()))
-    _known(s.queues[-1].device, len(s.devices), "device", p.where)
+    known(s.queues[-1].device, len(s.devices), "device", p.where)
 
 
-def _buffer(p: _Payload, s: Spool) -> None:
+def _buffer(p: Payload, s: Spool) -> None:
     index = p.u32()
-    _known(index, len(s.buffers) + 1, "buffer", p.where)
+    known(index, len(s.buffers) + 1, "buffer", p.where)
     device, flags, size, base = p.u32(), p.u32(), p.u64(), p.u64()
-    _known(device, len(s.devices), "device", p.where, optional=True)
+    known(device, len(s.devices), "device", p.where, optional=True)
     # An id that comes again replaces what was said before: usage is known after the allocation only.
     s.buffers[index : index + 1] = [
         BufferDef(device, flags, int64(size, "size of a buffer", p.where), base, p.text())
     ]
 
 
-def _event(p: _Payload, s: Spool) -> None:
+def _event(p: Payload, s: Spool) -> None:
     p.next_id(len(s.events), "event")
     s.events.append(p.u32())
-    _known(s.events[-1], len(s.devices), "device", p.where, optional=True)
+    known(s.events[-1], len(s.devices), "device", p.where, optional=True)
     if p.u32() & EventFlag.LATE:
         s.late_events.add(len(s.events) - 1)
 
 
-def _name(p: _Payload, s: Spool) -> None:
+def _name(p: Payload, s: Spool) -> None:
     p.next_id(len(s.names), "name")
     s.names.append(p.text())
 
 
-def _set(p: _Payload, s: Spool) -> None:
+def _set(p: Payload, s: Spool) -> None:
     p.next_id(len(s.sets), "set")
     n = p.u32()
     rows = np.frombuffer(p.take(n * ACCESS.itemsize), ACCESS)
     if n:
-        _all_known(rows["buffer"], len(s.buffers), "buffer", p.where, optional=True)
-        _all_known(rows["name"], len(s.names), "name", p.where, optional=True)
+        all_known(rows["buffer"], len(s.buffers), "buffer", p.where, optional=True)
+        all_known(rows["name"], len(s.names), "name", p.where, optional=True)
         if int(rows["mode"].max()) >= len(MODES):
             raise damaged(f"access mode {int(rows['mode'].max())}", f"below {len(MODES)}", p.where)
         if int(rows["offset"].max()) > INT64_MAX // 2 or int(rows["bytes"].max()) > INT64_MAX // 2:
@@ -270,19 +228,19 @@ def _set(p: _Payload, s: Spool) -> None:
     s.sets.append(rows)
 
 
-def _switch(p: _Payload, s: Spool) -> None:
+def _switch(p: Payload, s: Spool) -> None:
     name = p.text()
     s.switches[name] = p.text()
 
 
-def _note(p: _Payload, s: Spool) -> None:
+def _note(p: Payload, s: Spool) -> None:
     s.notes.append(p.text())
 
 
-def _filler(p: _Payload, s: Spool) -> None:
+def _filler(p: Payload, s: Spool) -> None:
     device, sleeps, shortest_ns, longest_ns = p.u32(), p.u32(), p.u64(), p.u64()
     asked_ns, took_ns = p.u64(), p.u64()
-    _known(device, len(s.devices), "device", p.where)
+    known(device, len(s.devices), "device", p.where)
     pieces = f"matrix products of {_length(shortest_ns)} to {_length(longest_ns)}"
     s.notes.append(
         f"delays on the device's side on {s.devices[device].name} are "
@@ -291,7 +249,11 @@ def _filler(p: _Payload, s: Spool) -> None:
     )
 
 
-_READERS: dict[int, Callable[[_Payload, Spool], None]] = {
+def _tap(p: Payload, s: Spool) -> None:
+    s.tap = bool(p.u32())
+
+
+_READERS: dict[int, Callable[[Payload, Spool], None]] = {
     Def.PROCESS: _process,
     Def.THREAD: _thread,
     Def.DEVICE: _device,
@@ -302,18 +264,8 @@ _READERS: dict[int, Callable[[_Payload, Spool], None]] = {
     Def.SET: _set,
     Def.SWITCH: _switch,
     Def.NOTE: _note,
+    Def.GRAPH: read_graph,
+    Def.SCHED: read_sched,
+    Def.TAP: _tap,
     Def.FILLER: _filler,
 }
-
-
-def _known(value: int, have: int, what: str, where: str, *, optional: bool = False) -> None:
-    if value >= have and not (optional and value == NONE):
-        raise damaged(f"{what} {value}", f"one of the {have} defined", where)
-
-
-def _all_known(values: npt.NDArray[Any], have: int, what: str, where: str, *, optional: bool = False) -> None:
-    wrong = values >= have
-    if optional:
-        wrong &= values != NONE
-    if wrong.any():
-        raise damaged(f"{what} {int(values[wrong][0])}", f"one of the {have} defined", where)

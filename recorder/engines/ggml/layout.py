@@ -9,13 +9,21 @@ import numpy as np
 __all__ = [
     "ACCESS",
     "COMMIT",
+    "GRAPH_NODE",
     "HEADER",
     "MAGIC",
     "MODES",
     "NONE",
+    "NO_BUFFER",
     "NO_QUEUE",
     "RECORD",
+    "RING_HEADER",
+    "RING_MAGIC",
+    "RING_WINDOW",
+    "RING_WINDOW_BYTES",
+    "SEGMENT_BYTES_MAX",
     "SPOOL_VERSION",
+    "USAGES",
     "AccessFlag",
     "BufferFlag",
     "Def",
@@ -23,6 +31,7 @@ __all__ = [
     "Flag",
     "HeaderFlag",
     "Kind",
+    "SchedFlag",
     "Stop",
 ]
 
@@ -42,7 +51,7 @@ HEADER = np.dtype(
         ("pid", "<u4"),
         ("flags", "<u4"),
         ("lost", "<u8"),
-        ("reserved", "<u8"),
+        ("boot", "<u8"),
         ("why", "<u4"),
         ("error", "<u4"),
     ]
@@ -57,14 +66,27 @@ RECORD = np.dtype(
         ("d", "<u4"),
         ("e", "<u4"),
         ("name", "<u4"),
-        ("thread", "<u2"),
+        ("thread", "<u4"),
         ("queue", "<u2"),
         ("kind", "u1"),
         ("flags", "u1"),
-        ("reserved", "<u2"),
         ("commit", "<u4"),
     ]
 )
+RING_MAGIC = 0x30474E4952445444
+RING_WINDOW_BYTES = 1 << 20
+SEGMENT_BYTES_MAX = 8 << 20
+RING_HEADER = np.dtype(
+    [
+        ("magic", "<u8"),
+        ("segment_bytes", "<u8"),
+        ("records", "<u8"),
+        ("ns", "<u8"),
+        ("current", "<u8"),
+        ("reserved", "<u8", (3,)),
+    ]
+)
+RING_WINDOW = np.dtype([("first_slot", "<u8"), ("dropped", "<u8"), ("kept", "<u8")])
 ACCESS = np.dtype(
     [
         ("buffer", "<u4"),
@@ -77,6 +99,29 @@ ACCESS = np.dtype(
         ("node", "<u4"),
     ]
 )
+NO_BUFFER = 0xFF
+GRAPH_NODE = np.dtype(
+    [
+        ("shape", "<i8", (4,)),
+        ("strides", "<u8", (4,)),
+        ("view_offset", "<u8"),
+        ("sources", "<i4", (10,)),
+        ("view_source", "<i4"),
+        ("name", "<u4"),
+        ("op", "<u4"),
+        ("type", "<u4"),
+        ("flags", "<i4"),
+        ("buffer_device", "<u4"),
+        ("user_device", "<u4"),
+        ("op_params", "<i4", (16,)),
+        ("usage", "u1"),
+        ("host", "u1"),
+        ("has_params", "u1"),
+        ("reserved", "u1", (5,)),
+    ]
+)
+USAGES = ("any", "weights", "compute")
+"""``ggml_backend_buffer_usage``"""
 MODES = ("read", "write", "update", "may_write", "reduce")
 
 
@@ -153,6 +198,7 @@ class Def(IntEnum):
     GRAPH = 11
     SCHED = 12
     FILLER = 13
+    TAP = 14
 
 
 class AccessFlag(IntFlag):
@@ -168,6 +214,14 @@ class BufferFlag(IntFlag):
 
     HOST = 1
     WEIGHTS = 2
+    LATE = 4
+
+
+class SchedFlag(IntFlag):
+    """Flags of a scheduler; seen late: whether it is parallel and may offload ops is not known."""
+
+    PARALLEL = 1
+    OFFLOADS = 2
     LATE = 4
 
 

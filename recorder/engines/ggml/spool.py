@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -21,6 +22,7 @@ from ....formats.errors import MissingInput, SpoolError
 from .definitions import INT64_MAX, Spool, damaged, int64, read_definitions
 from .files import cannot_read, open_regular
 from .layout import COMMIT, HEADER, MAGIC, NO_QUEUE, NONE, RECORD, SPOOL_VERSION, HeaderFlag, Kind
+from .ring import Dropped, read_ring
 from .soundness import check_header, check_sets, impossible
 
 __all__ = ["read_spool", "read_spools"]
@@ -65,8 +67,12 @@ def read_spool(path: Path) -> Spool:
             head = file.read(HEADER.itemsize)
             if len(head) < HEADER.itemsize or not any(head):
                 return _without_header()
-            header = _header(head, where)
-            records, slots, unreadable = _committed(file)
+            _header(head, where)
+            parts = _Parts(path, file, read_ring(path.with_suffix(".ring")))
+            records, slots, unreadable = parts.committed()
+            # What was lost and dropped is read after the records: a writer may still be at work.
+            file.seek(0)
+            header = _header(file.read(HEADER.itemsize), where)
     except OSError as e:
         raise cannot_read(path, e) from e
     order = np.lexsort((slots, records["issue_ns"]))
@@ -79,6 +85,10 @@ def read_spool(path: Path) -> Spool:
         lost=int64(int(header["lost"]), "lost", where) + unreadable,
         ended=bool(flags & HeaderFlag.ENDED),
         failed=bool(flags & HeaderFlag.FAILED),
+        dropped=parts.dropped.dropped if parts.dropped else 0,
+        last_records=parts.dropped.records if parts.dropped else 0,
+        last_ns=parts.dropped.ns if parts.dropped else 0,
+        boot=int(header["boot"]),
     )
     check_header(spool, where)
     read_definitions(path.with_suffix(".def"), spool)
@@ -109,39 +119,77 @@ def _header(head: bytes, where: str) -> Any:
     return header
 
 
-def _committed(file: FileIO) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], int]:
-    """Return the committed records, their slots, and how many records are unreadable."""
-    records, slots, unreadable = [np.empty(0, RECORD)], [np.empty(0, np.int64)], 0
-    for first, chunk in _chunks(file):
-        numbers = np.arange(first, first + len(chunk), dtype=np.int64)
-        good = chunk["commit"] == (np.uint32(COMMIT) ^ (numbers & 0xFFFFFFFF).astype(np.uint32))
-        # The commit word is stored last into zeroed memory: anything else in its place is damage.
-        unreadable += int(np.count_nonzero((chunk["commit"] != 0) & ~good))
-        records.append(chunk[good])
-        slots.append(numbers[good])
-    return np.concatenate(records), np.concatenate(slots), unreadable
+class _Parts:
+    """The records of one process, in one file or, of a flight recorder, in a file per segment."""
+
+    def __init__(self, path: Path, first: FileIO, dropped: Dropped | None) -> None:
+        self._path = path
+        self._first = first
+        self.dropped = dropped
+
+    def committed(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], int]:
+        """Return the committed records, their slots, and how many records are unreadable."""
+        records, slots, broken = [np.empty(0, RECORD)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        seen = set()
+        for segment, file in self._files():
+            seen.add(segment)
+            base = segment * (self.dropped.segment_bytes if self.dropped else 0) // RECORD.itemsize - 1
+            for index, chunk in _chunks(file, HEADER.itemsize if segment == 0 else 0):
+                numbers = np.arange(base + index, base + index + len(chunk), dtype=np.int64)
+                good = chunk["commit"] == (np.uint32(COMMIT) ^ (numbers & 0xFFFFFFFF).astype(np.uint32))
+                # The commit word is stored last into zeroed memory: anything else in its place is damage.
+                broken.append(numbers[(chunk["commit"] != 0) & ~good])
+                records.append(chunk[good])
+                slots.append(numbers[good])
+        every, numbers, bad = np.concatenate(records), np.concatenate(slots), np.concatenate(broken)
+        if self.dropped is not None:
+            self.dropped = read_ring(self._path.with_suffix(".ring")) or self.dropped
+            missing = set(range(max(1, self.dropped.first_segment), max(seen, default=0))) - seen
+            if missing:
+                raise damaged(f"segment {min(missing)} is missing", "all segments", self._path.name)
+            kept = self.dropped.counts(numbers)
+            every, numbers, bad = every[kept], numbers[kept], bad[self.dropped.counts(bad)]
+        return every, numbers, len(bad)
+
+    def _files(self) -> Iterator[tuple[int, FileIO]]:
+        yield 0, self._first
+        if self.dropped is None:
+            return
+        stem = self._path.stem
+        found = sorted(
+            (int(m[1]), p)
+            for p in self._path.parent.glob(f"{stem}.*.part")
+            if (m := re.fullmatch(rf"{re.escape(stem)}\.([1-9][0-9]{{0,14}})\.part", p.name))
+        )
+        for segment, path in found:
+            try:
+                file = open_regular(path)
+            except FileNotFoundError:  # dropped meanwhile
+                continue
+            with file:
+                yield segment, file
 
 
-def _chunks(file: FileIO) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Yield (first slot, slots) of the parts of the file that hold data; a sparse file costs nothing."""
+def _chunks(file: FileIO, begin: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield (index, records) of the parts of a file that hold data, from `begin` on; a hole costs nothing."""
     size = os.fstat(file.fileno()).st_size
-    last = (size - HEADER.itemsize) // RECORD.itemsize
-    slot = 0
-    while slot < last:
+    last = size // RECORD.itemsize
+    at = begin // RECORD.itemsize
+    while at < last:
         try:
-            data = os.lseek(file.fileno(), HEADER.itemsize + slot * RECORD.itemsize, os.SEEK_DATA)
+            data = os.lseek(file.fileno(), at * RECORD.itemsize, os.SEEK_DATA)
         except OSError as e:
             if e.errno == errno.ENXIO:  # nothing but a hole up to the end
                 return
             raise
-        slot = max(slot, (data - HEADER.itemsize) // RECORD.itemsize)
-        file.seek(HEADER.itemsize + slot * RECORD.itemsize)
-        read = file.read(min(_CHUNK_SLOTS, last - slot) * RECORD.itemsize)
+        at = max(at, data // RECORD.itemsize)
+        file.seek(at * RECORD.itemsize)
+        read = file.read(min(_CHUNK_SLOTS, last - at) * RECORD.itemsize)
         count = len(read) // RECORD.itemsize
         if not count:
             return
-        yield slot, np.frombuffer(read, RECORD, count)
-        slot += count
+        yield at, np.frombuffer(read, RECORD, count)
+        at += count
 
 
 _BUFFER_BOTH = (Kind.COPY, Kind.SET, Kind.GET)

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -309,5 +310,43 @@ uint64_t file_space_left(int fd) {
 }
 
 void file_close(int fd) { close(fd); }
+
+void file_remove(const char * path) { unlink(path); }
+
+bool file_is_there(const char * path) { return access(path, F_OK) == 0; }
+
+bool file_punch(const char * path, uint64_t offset, uint64_t bytes) {
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        return false;
+    }
+    const bool done = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(offset), off_t(bytes)) == 0;
+    close(fd);
+    return done;
+}
+
+bool forget(void * at, uint64_t bytes) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
+
+uint64_t boot_number() {
+    uint64_t number = 14695981039346656037ull;
+    for (const char * path : {"/proc/sys/kernel/random/boot_id", "/proc/self/timens_offsets"}) {
+        char text[256];
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (n <= 0 && number == 14695981039346656037ull) {
+            return 0;
+        }
+        for (ssize_t i = 0; i < n; i++) {
+            number = (number ^ static_cast<unsigned char>(text[i])) * 1099511628211ull;
+        }
+    }
+    return number ? number : 1;
+}
 
 }  // namespace td::platform

@@ -17,7 +17,7 @@ void sleep_until_ns(uint64_t deadline_ns);
 // Handles of loaded objects that define `symbol`: first the one that contains the address `near` (unless that is this
 // library), then the global scope, then all others but this library. At most `limit` handles; returns their number.
 int objects_with(const char * symbol, const void * near, void ** handles, int limit);
-void * symbol_in(void * object, const char * name);
+void * symbol_in(void * object, const char * name);   // null: in what is global (the program, what was preloaded)
 const void * object_of(const void * address);   // base address of the object that contains it, null = unknown
 
 // --- waiting on a word
@@ -51,5 +51,11 @@ bool file_append(int fd, const void * data, size_t bytes);             // whole 
 bool file_truncate(int fd, uint64_t bytes);
 uint64_t file_space_left(int fd);                                      // bytes the file's disk still has; huge if unknown
 void file_close(int fd);
+void file_remove(const char * path);
+bool file_is_there(const char * path);
+bool file_punch(const char * path, uint64_t offset, uint64_t bytes);   // gives blocks back; false where the disk cannot
+// Later stores to this range of a mapped file go to memory that nobody reads.
+bool forget(void * at, uint64_t bytes);
+uint64_t boot_number();   // of this boot and this kind of CLOCK_MONOTONIC; 0 = not known
 
 }  // namespace td::platform

@@ -28,7 +28,7 @@ inline entry take(kind_t kind, uint16_t queue, uint8_t flags) {
     r->queue  = queue;
     r->kind   = kind;
     r->flags  = static_cast<uint8_t>(flags | (l.meta ? F_CHILD : 0));
-    r->thread = static_cast<uint16_t>(l.thread - 1);
+    r->thread = l.thread - 1;
     r->end_ns = 0;   // a slot that was given back may hold one
     r->issue_ns = now_ns();
     return {r, l.slot++};
@@ -57,8 +57,14 @@ inline void cancel(const entry & e) {
 // While one lives, current_slot() names its record on this thread.
 class inside {
 public:
-    explicit inside(const entry & e) : before_(tl_lane.current) { tl_lane.current = e ? e.slot + 1 : 0; }
-    ~inside() { tl_lane.current = before_; }
+    explicit inside(const entry & e) : before_(tl_lane.current) {
+        tl_lane.current = e ? e.slot + 1 : 0;
+        if (!before_) tl_lane.outer = tl_lane.current;
+    }
+    ~inside() {
+        tl_lane.current = before_;
+        if (!before_) tl_lane.outer = 0;
+    }
     inside(const inside &) = delete;
     inside & operator=(const inside &) = delete;
 private:

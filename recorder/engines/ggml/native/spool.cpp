@@ -7,9 +7,11 @@
 #include <new>
 #include <vector>
 
+#include "hooks.h"
 #include "host.h"
 #include "memory.h"
 #include "platform_linux.h"
+#include "ring.hpp"
 
 namespace td {
 
@@ -29,7 +31,7 @@ struct state_t {
     std::string directory, stem;
     int rec = -1, def = -1;
     uint64_t def_bytes = 0;
-    uint32_t threads = 0;
+    uint32_t threads = 0, host_threads = 0;
     bool inherited = false;                    // forked child that has not opened its own files yet
     std::atomic<spool_header *> header{nullptr};
     std::atomic<uint64_t> next{0};             // next slot to hand out
@@ -95,16 +97,28 @@ bool grow() {
     state_t & s = S();
     if (s.failed.load()) return false;
     uint32_t n = s.n_segments.load();
-    if (n == MAX_SEGMENTS) { fail(STOP_RECORDS, "more records", EFBIG); return false; }
+    if ((ring_on() ? ring_segments() : n) == MAX_SEGMENTS) { fail(STOP_RECORDS, "more records", EFBIG); return false; }
     // The last bytes of a disk are the engine's, and the definitions'.
     if (n && platform::file_space_left(s.rec) < 2 * sizes.segment_bytes) { fail(STOP_RECORDS, "records", ENOSPC); return false; }
+    int file = s.rec;
+    uint64_t offset = s.file_bytes;
+    if (ring_on() && n) {   // a file of its own, so that it can go as a whole
+        char path[4096];
+        ring_part(path, sizeof path, s.stem.c_str(), n);
+        file = platform::file_create(path);
+        if (file < 0) { fail(STOP_FILE, "a file", errno); return false; }
+        offset = 0;
+    }
     errno = 0;
-    if (!platform::file_reserve(s.rec, s.file_bytes, sizes.segment_bytes)) { fail(STOP_RECORDS, "records", errno ? errno : ENOSPC); return false; }
-    auto * at = static_cast<char *>(platform::file_map(s.rec, s.file_bytes, sizes.segment_bytes));
-    if (!at) { fail(STOP_RECORDS, "records", errno); return false; }
+    const bool reserved = platform::file_reserve(file, offset, sizes.segment_bytes);
+    auto * at = reserved ? static_cast<char *>(platform::file_map(file, offset, sizes.segment_bytes)) : nullptr;
+    const int error = errno ? errno : ENOSPC;
+    if (file != s.rec) platform::file_close(file);
+    if (!at) { fail(STOP_RECORDS, "records", error); return false; }
     // Touched here, so that the engine's threads do not take the page faults.
     for (uint64_t i = 0; i < sizes.segment_bytes; i += PAGE) *reinterpret_cast<volatile char *>(at + i) = 0;
-    s.segments[n] = {at, s.file_bytes, sizes.segment_bytes};
+    s.segments[n % MAX_SEGMENTS] = {at, s.file_bytes, sizes.segment_bytes};
+    if (ring_on() && !ring_grown(at)) return false;
     s.file_bytes += sizes.segment_bytes;
     s.n_segments.store(n + 1, std::memory_order_release);
     if (n) s.ready.store(s.file_bytes / sizeof(record) - 1, std::memory_order_release);
@@ -122,27 +136,22 @@ void help(void *) {
     for (;;) {
         uint32_t seen = s.wake.load();
         while (ahead() < sizes.ahead_bytes && grow()) {}
+        if (ring_on()) ring_trim(s.next.load(std::memory_order_acquire), MAX_SEGMENTS);
         platform::wait_while(s.wake, seen);
     }
 }
 
-bool append(def_t type, const void * payload, size_t n) {
+bool append(const char * frame, size_t n) {
     state_t & s = S();
-    std::string frame(12, '\0');
-    uint32_t t = type, bytes = static_cast<uint32_t>(n), crc = crc32(crc32(0, &t, 4), payload, n);
-    memcpy(&frame[0], &bytes, 4);
-    memcpy(&frame[4], &crc, 4);
-    memcpy(&frame[8], &t, 4);
-    frame.append(static_cast<const char *>(payload), n);
     errno = 0;
-    if (!platform::file_append(s.def, frame.data(), frame.size())) {
+    if (!platform::file_append(s.def, frame, n)) {
         fail(STOP_DEFINITIONS, "definitions", errno ? errno : ENOSPC);
         platform::file_truncate(s.def, s.def_bytes);   // takes back the part that was written
         s.over.store(true);
         spool_running.store(false);
         return false;
     }
-    s.def_bytes += frame.size();
+    s.def_bytes += n;
     return true;
 }
 
@@ -155,6 +164,7 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     if (s.rec < 0) { fail(STOP_FILE, "a file", errno); return false; }
     s.def = platform::file_create((s.stem + ".def").c_str());
     if (s.def < 0) { fail(STOP_FILE, "a file", errno); return false; }
+    if (ring_on() && !ring_open(s.stem.c_str())) { fail(STOP_FILE, "a file", errno); return false; }
     if (!grow()) return false;
     auto * h = reinterpret_cast<spool_header *>(s.segments[0].at);
     *h = {};
@@ -164,6 +174,7 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     h->mono_ns = platform::mono_ns();
     h->wall_ns = platform::wall_ns();
     h->pid = platform::process_id();
+    h->boot = platform::boot_number();
     s.header.store(h);
     if (!parent_stem.empty()) {
         FILE * f = fopen((parent_stem + ".def").c_str(), "rbe");
@@ -188,13 +199,20 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     return !s.over.load();
 }
 
-void before_fork() { lock().lock(); }
-void after_fork() { lock().unlock(); }
+void before_fork() {
+    lock().lock();
+    ring_before_fork();
+}
+void after_fork() {
+    ring_after_fork();
+    lock().unlock();
+}
 
 // The child shares the parent's mappings and must never write there: its files are made at its first record.
 void in_child() {
     new (&lock()) std::recursive_mutex;   // its owner was a thread id of the parent
     state_t & s = S();
+    ring_in_child();
     lane & l = tl_lane;
     l = lane{};
     if (!s.header.load()) return;
@@ -205,6 +223,7 @@ void in_child() {
     s.rec = s.def = -1;
     s.next.store(0);
     s.ready.store(0);
+    s.host_threads = 0;
     s.inherited = !s.failed.load();
 }
 
@@ -212,7 +231,8 @@ void in_child() {
 bool open_child() {
     state_t & s = S();
     s.inherited = false;
-    for (uint32_t i = 0, n = s.n_segments.load(); i < n; i++) platform::unmap(s.segments[i].at, s.segments[i].bytes);
+    if (ring_on()) ring_unmap();
+    else for (uint32_t i = 0, n = s.n_segments.load(); i < n; i++) platform::unmap(s.segments[i].at, s.segments[i].bytes);
     s.n_segments.store(0);
     s.file_bytes = 0;
     s.helper = {};
@@ -224,6 +244,16 @@ bool open_child() {
 }  // namespace
 
 std::recursive_mutex & slow_path() { return lock(); }
+
+const char * blob::frame(def_t type) const {
+    if (bytes_.failed() || bytes_.size() - HEAD > NONE) return nullptr;
+    uint32_t t = type, n = static_cast<uint32_t>(bytes_.size() - HEAD), crc = 0;
+    memcpy(bytes_.data() + 8, &t, 4);
+    crc = crc32(0, bytes_.data() + 8, n + sizeof t);
+    memcpy(bytes_.data(), &n, 4);
+    memcpy(bytes_.data() + 4, &crc, 4);
+    return bytes_.data();
+}
 
 blob & blob::str(const char * text) {
     size_t n = text ? strlen(text) : 0;
@@ -250,6 +280,7 @@ bool spool_start(const char * directory) {
         fail(STOP_FORK, "records", ENOMEM);
         return false;
     }
+    ring_configure();
     if (!open_files("", 0)) {
         s.over.store(true);
         return false;
@@ -292,6 +323,38 @@ bool spool_over() { return S().over.load(std::memory_order_relaxed); }
 void spool_lost() {
     if (S().stopped.load(std::memory_order_relaxed)) return;
     if (spool_header * h = S().header.load()) __atomic_fetch_add(&h->lost, 1, __ATOMIC_RELAXED);
+    lane & l = tl_lane;
+    l.lost_to_ns = platform::mono_ns();
+    if (!l.lost++) l.lost_from_ns = l.lost_to_ns;
+}
+
+// The first record of a chunk says what was lost before it.
+static void mark_gap(lane & l) {
+    record * r = l.next++;
+    *r = {};
+    r->issue_ns = l.lost_from_ns;
+    r->end_ns = l.lost_to_ns;
+    r->a = l.lost;
+    r->d = r->e = r->name = NONE;
+    r->thread = l.thread - 1;
+    r->queue = 0xffff;
+    r->kind = K_GAP;
+    __atomic_store_n(&r->commit, COMMIT ^ static_cast<uint32_t>(l.slot++), __ATOMIC_RELEASE);
+    l.lost = 0;
+}
+
+static bool name_thread(lane & l) {
+    std::lock_guard<std::recursive_mutex> guard(lock());
+    state_t & s = S();
+    if (s.threads >= NONE - 1 || !define(D_THREAD, blob().u32(s.threads))) return false;
+    l.thread = ++s.threads;
+    if (!internal) l.host = static_cast<uint16_t>(s.host_threads++);
+    return true;
+}
+
+uint32_t spool_host_number() {
+    if (!tl_lane.thread) name_thread(tl_lane);
+    return tl_lane.host;
 }
 
 bool spool_refill(lane & l) {
@@ -303,18 +366,14 @@ bool spool_refill(lane & l) {
         if (s.inherited) open_child();
         if (!spool_running.load()) { spool_lost(); return false; }
     }
-    if (!l.thread) {
-        std::lock_guard<std::recursive_mutex> guard(lock());
-        if (s.threads >= 0xfffe) { spool_lost(); return false; }
-        uint32_t ordinal = s.threads;
-        if (!define(D_THREAD, blob().u32(ordinal))) { spool_lost(); return false; }
-        s.threads++;
-        l.thread = static_cast<uint16_t>(ordinal + 1);
-    }
+    if (!l.thread && !name_thread(l)) { spool_lost(); return false; }
+    if (ring_on() && !ring_enter(l)) { spool_lost(); return false; }
     uint64_t from = s.next.load(std::memory_order_relaxed), to, ready;
+    __atomic_store_n(&l.claim, from + 1, __ATOMIC_RELEASE);
     do {
         ready = s.ready.load(std::memory_order_acquire);
         if (from >= ready) {
+            __atomic_store_n(&l.claim, 0, __ATOMIC_RELEASE);
             spool_lost();
             if (!s.failed.load(std::memory_order_relaxed)) {
                 s.wake.fetch_add(1);
@@ -324,12 +383,15 @@ bool spool_refill(lane & l) {
         }
         // Chunks end on page boundaries of the file (slot n lies at byte 64 * (n + 1)), so none crosses a segment.
         to = (from + 1) / CHUNK * CHUNK + CHUNK - 1;
-    } while (!s.next.compare_exchange_weak(from, to, std::memory_order_relaxed));
+    } while (!s.next.compare_exchange_weak(from, to, std::memory_order_release, std::memory_order_relaxed));
     uint64_t byte = (from + 1) * sizeof(record);
-    const segment & g = s.segments[byte / sizes.segment_bytes];
+    __atomic_store_n(&l.chunk, byte / PAGE + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&l.claim, 0, __ATOMIC_RELEASE);
+    const segment & g = s.segments[byte / sizes.segment_bytes % MAX_SEGMENTS];
     l.slot = from;
     l.next = reinterpret_cast<record *>(g.at + (byte - g.first_byte));
     l.end = l.next + (to - from);
+    if (__builtin_expect(l.lost != 0, 0)) mark_gap(l);
     if ((ready - to) * sizeof(record) < sizes.ahead_bytes && !s.failed.load(std::memory_order_relaxed)) {
         // Once per segment is enough to keep ahead; the helper takes as many segments as are missing.
         if ((to * sizeof(record)) % (sizes.segment_bytes / 4) < CHUNK * sizeof(record)) {
@@ -345,7 +407,8 @@ bool define(def_t type, const blob & payload) {
     state_t & s = S();
     if (s.inherited && !open_child()) return false;
     if (!spool_running.load()) return false;
-    return append(type, payload.bytes().data(), payload.bytes().size());
+    const char * frame = payload.frame(type);
+    return frame && append(frame, payload.frame_bytes());
 }
 
 }  // namespace td

@@ -4,6 +4,10 @@
 // One directory, given by TAPEDELAY_SPOOL. Each process writes two files (STEM = "<pid>-<start_ns>"):
 //   STEM.rec   64-byte header, then 64-byte records in preallocated, memory-mapped segments
 //   STEM.def   append-only frames: u32 payload bytes, u32 CRC-32 (zlib) of type + payload, u32 type, payload
+// A flight recorder (only the newest records are kept) writes more files, of one segment each:
+//   STEM.K.part  segment K > 0; segment 0 is STEM.rec. The byte of a slot counts through all of them
+//   STEM.ring    which slots were dropped: a page with ring_header, then two ring_windows, of which number
+//                `current & 1` holds. Records of dropped slots may still be there: they are not to be read
 // Little endian. A record counts once its `commit` equals COMMIT ^ low 32 bits of its slot number; it is stored
 // last, with release order. A definition is always written before the first record that names it.
 #pragma once
@@ -26,10 +30,27 @@ struct spool_header {          // offset 0 of STEM.rec
     uint32_t pid;
     uint32_t flags;            // HDR_*
     uint64_t lost;             // records that found no room (counted, never waited for)
-    uint64_t reserved;         // zero
+    uint64_t boot;             // tells boots of machines apart: of processes with one number the monotonic clocks agree; 0 = not known
     uint32_t why, error;       // HDR_FAILED: STOP_* and errno of what went wrong first
 };
 static_assert(sizeof(spool_header) == 64, "");
+
+struct ring_header {           // offset 0 of STEM.ring
+    uint64_t magic;
+    uint64_t segment_bytes;
+    uint64_t records, ns;      // asked for: so many newest records, or those of the last ns; the other one is 0
+    uint64_t current;          // number of the window that holds; changed last
+    uint64_t reserved[3];
+};
+static_assert(sizeof(ring_header) == 64, "");
+struct ring_window {           // offset 4096 + (number & 1) * RING_WINDOW_BYTES
+    uint64_t first_slot;       // older slots are dropped, but for these:
+    uint64_t dropped;          // records dropped (marks of gaps do not count)
+    uint64_t kept;             // so many chunk numbers follow, u64: chunk C holds slots 64 C - 1 to 64 C + 62
+};
+constexpr uint64_t RING_MAGIC        = 0x30474e4952445444ull;  // "DTDRING0"
+constexpr uint64_t RING_WINDOW_BYTES = 1 << 20;
+
 enum : uint32_t { HDR_ENDED = 1, HDR_FAILED = 2 };   // ended cleanly; recording stopped early (disk, limits)
 enum : uint32_t { STOP_RECORDS = 1, STOP_DEFINITIONS, STOP_FILE, STOP_MEMORY, STOP_THREAD, STOP_FORK };
 
@@ -46,11 +67,10 @@ struct record {
     uint64_t a, b, c;          // by kind
     uint32_t d, e;             // by kind
     uint32_t name;             // NAME id or NONE
-    uint16_t thread;           // THREAD ordinal
+    uint32_t thread;           // THREAD ordinal
     uint16_t queue;            // QUEUE id (a backend object), 0xffff = none (a buffer or device call)
     uint8_t  kind;             // kind_t
     uint8_t  flags;            // F_*
-    uint16_t reserved;
     uint32_t commit;
 };
 static_assert(sizeof(record) == 64, "");
@@ -83,10 +103,12 @@ enum kind_t : uint8_t {
     K_DELAY,          // a delay of the plan was applied: a = slot of the issue record of the op, issue_ns/end_ns = when it
                       // began and ended (filler: when it was enqueued), b = ns asked for, c = true ns (filler: as
                       // calibrated), d = line of the plan, e = place (0 before_issue, 1 before_start, 2 after_end) + FILLER
-    K_GAP,            // records of this thread found no room: a = how many, issue_ns/end_ns = from, to
-    K_SCHED_COMPUTE,  // the scheduler was given a graph: a = graph uid, b = ordinal of the step, d = GRAPH id, e = SCHED id; end_ns set
-    K_SCHED_ALLOC,    // ... to allocate: a = graph uid, e = SCHED id; end_ns set
-    K_SCHED_RESET,    // e = SCHED id
+    K_GAP,            // records of this thread found no room: a = how many, issue_ns/end_ns = from, to. Gaps of threads that
+                      // recorded nothing afterwards have no mark, but count in `lost`
+    K_SCHED_COMPUTE,  // the scheduler was given a graph: a = graph uid, b = ordinal of the call in the process (the step),
+                      // c = splits of it, right once end_ns is set, d = GRAPH id or NONE, e = SCHED id; end_ns set
+    K_SCHED_ALLOC,    // ... to allocate: a = graph uid, d = GRAPH id or NONE, e = SCHED id; end_ns set
+    K_SCHED_RESET,    // e = SCHED id; end_ns set
 };
 enum : uint8_t {
     F_HOST     = 1,   // executed by the calling thread before the call returned
@@ -110,9 +132,13 @@ enum def_t : uint32_t {
     D_SET,            // u32 id, u32 n, then n x access
     D_SWITCH,         // str name, str word: debugging switches of the engine, as a known word
     D_NOTE,           // str: something the plugin has to say (refused device, lost coverage)
-    D_GRAPH,          // a graph as the scheduler received it, once per identity
-    D_SCHED,          // u32 id, then what the scheduler was made with
-    D_FILLER,         // u32 device, u64 ns: calibrated length of one unit of the filler on that device
+    D_GRAPH,          // a graph as the scheduler received it, once per identity: u32 id, u32 SCHED id (the first that had it),
+                      // u32 nodes, u32 leafs, then a graph_node for each node and leaf
+    D_SCHED,          // u32 id, u32 flags (1 parallel, 2 may offload ops, 4 seen late: these two are not known), u32 copies,
+                      // u32 backends, then for each u32 QUEUE id or NONE, u32 DEVICE id or NONE, str buffer type name
+    D_FILLER,         // how queues of a device are held up: u32 device, u32 by (0 matrix products, 1 an op that sleeps), u64 ns of
+                      // the shortest and u64 ns of the longest piece, then of one filler tried: u64 ns asked for, u64 ns it took
+    D_TAP,            // u32 version: the tap is in the process and told us
 };
 struct access {
     uint32_t buffer;      // BUFFER id or NONE
@@ -125,5 +151,24 @@ struct access {
     uint32_t node;        // index of the node in the graph
 };
 static_assert(sizeof(access) == 32, "");
+enum : uint8_t { NO_BUFFER = 0xff };
+struct graph_node {
+    int64_t  shape[4];
+    uint64_t strides[4];
+    uint64_t view_offset;
+    int32_t  sources[10];     // index in the graph, -1 outside, -2 none
+    int32_t  view_source;     // likewise
+    uint32_t name, op, type;  // NAME ids (or NONE)
+    int32_t  flags;           // as the engine has them: 1 input, 2 output, 4 parameter, ...
+    uint32_t buffer_device;   // DEVICE id of its buffer's type, or NONE
+    uint32_t user_device;     // DEVICE id of the backend the user pinned it to, or NONE
+    int32_t  op_params[16];   // zero where they hold pointers (has_params 0)
+    uint8_t  usage;           // ggml_backend_buffer_usage, NO_BUFFER = not allocated yet
+    uint8_t  host;            // its buffer is host memory
+    uint8_t  has_params;
+    uint8_t  reserved[5];
+};
+static_assert(sizeof(graph_node) == 216, "");
+static_assert(offsetof(graph_node, name) == 116 && offsetof(graph_node, usage) == 204, "");
 
 }  // namespace td

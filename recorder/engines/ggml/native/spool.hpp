@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <string>
 
+#include "containers.hpp"
 #include "spool.h"
 
 namespace td {
@@ -17,7 +17,17 @@ struct lane {
     uint64_t slot;      // number of the slot at `next`
     uint64_t current;   // 1 + slot of the innermost wrapped call, 0 = none
     uint32_t meta;      // depth of calls on meta devices
-    uint16_t thread;    // 1 + ordinal, 0 = not named yet
+    uint32_t thread;    // 1 + ordinal, 0 = not named yet
+    uint16_t host;      // its number among the threads of the engine
+    // Records that found no room since the last one that did.
+    uint64_t lost, lost_from_ns, lost_to_ns;
+    // For the flight recorder (ring.cpp), which reads them from its own thread.
+    uint64_t chunk;     // 1 + number of the chunk that it owns, 0 = none
+    uint64_t claim;     // while it takes a chunk: 1 + a slot that is not after it
+    uint64_t outer;     // 1 + slot of the outermost wrapped call, 0 = none
+    lane * before, * after;
+    uint8_t ends;       // how often the thread's end was seen
+    bool listed, closed;
 };
 extern __thread lane tl_lane;
 
@@ -39,6 +49,8 @@ void spool_wait_ahead(uint64_t bytes);
 
 // A new chunk for this thread; false = none left (counted as lost) or recording stopped.
 bool spool_refill(lane & l);
+// This thread's number among those of the engine in this process, from 0: a recording calls it host0.
+uint32_t spool_host_number();
 void spool_lost();
 // An allocation of the plugin was refused: the recording ends here. Takes no lock and allocates nothing.
 void spool_out_of_memory();
@@ -50,16 +62,20 @@ extern std::atomic<bool> spool_running;   // started, and no definition was refu
 // Slow paths (definitions, object tables) share one lock; a fork waits for it.
 std::recursive_mutex & slow_path();
 
-// Payload of a definition.
+// Payload of a definition, behind room for the head of its frame.
 class blob {
 public:
+    static constexpr size_t HEAD = 12;
+    blob() { bytes_.assign(HEAD, '\0'); }
     blob & u32(uint32_t v) { return raw(&v, 4); }
     blob & u64(uint64_t v) { return raw(&v, 8); }
     blob & str(const char * s);
     blob & raw(const void * p, size_t n) { bytes_.append(static_cast<const char *>(p), n); return *this; }
-    const std::string & bytes() const { return bytes_; }
+    // Head and payload; null = there was no memory for it.
+    const char * frame(def_t type) const;
+    size_t frame_bytes() const { return bytes_.size(); }
 private:
-    std::string bytes_;
+    mutable array<char> bytes_;
 };
 
 // Appends a definition. False = refused by the disk: recording has stopped, name nothing of it in a record.

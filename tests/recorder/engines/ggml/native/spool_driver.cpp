@@ -39,6 +39,11 @@ int main(int argc, char ** argv) {
         rlimit l = {number(4), number(4)};
         setrlimit(RLIMIT_FSIZE, &l);
     }
+    if (mode == "gaps") {
+        sizes.segment_bytes = 64 << 10;
+        sizes.ahead_bytes = 128 << 10;
+    }
+    if (mode.compare(0, 4, "ring") == 0 || mode == "open") sizes.segment_bytes = 64 << 10;
     if (mode == "overflow") {   // room for one segment only, and nobody who refills in time
         sizes.segment_bytes = 64 << 10;
         sizes.ahead_bytes = 1;
@@ -101,6 +106,60 @@ int main(int argc, char ** argv) {
         emit(K_SYNC, 0, 0, 2);
         cancel(b);
         emit(K_SYNC, 0, 0, 3);
+        return finish_run();
+    }
+    if (mode == "ring") {   // N records in all, by T threads, with breaks; a further thread records one in a thousand
+        const uint64_t count = number(3), threads = number(4) ? number(4) : 1;
+        write_numbers(0, 3);   // this thread owns an early chunk all the time, and writes into it in the end
+        std::vector<std::thread> all;
+        for (uint64_t t = 0; t < threads; t++) {
+            all.emplace_back([=] {
+                for (uint64_t i = 0; i < count / threads; i++) {
+                    emit(K_SYNC, 0, 0, t << 32 | i);
+                    if (i % 500 == 499) usleep(1000);
+                }
+            });
+        }
+        std::thread slow([=] {
+            for (uint64_t i = 0; i < count / threads / 1000; i++) {
+                emit(K_SYNC, 1, 0, threads << 32 | i);
+                usleep(2000);
+            }
+        });
+        for (auto & t : all) t.join();
+        slow.join();
+        usleep(20000);
+        write_numbers(1 << 20, (1 << 20) + 3);
+        return finish_run();
+    }
+    if (mode == "ring forever") {   // as "forever", on two threads in turns
+        for (uint64_t i = 0;; i++) {
+            if (i % 97 == 0) std::thread([=] { emit(K_SYNC, 1, 0, i); }).join();
+            else emit(K_SYNC, 0, 0, i);
+            if (::write(1, &i, 8) != 8) return 1;
+            if (i % 200 == 199) usleep(1000);
+        }
+    }
+    if (mode == "open") {   // a call that is open while the whole window goes by
+        entry e = emit(K_SYNC, 3, 0, 42);
+        {
+            inside in(e);
+            std::thread([&] { for (uint64_t i = 0; i < number(3); i++) { emit(K_SYNC, 0, 0, i); if (i % 500 == 499) usleep(1000); } }).join();
+        }
+        finish(e);
+        emit(K_SYNC, 3, 0, 43);
+        return finish_run();
+    }
+    if (mode == "short threads") {   // N threads one after the other, one record each
+        for (uint64_t i = 0; i < number(3); i++) std::thread([=] { emit(K_SYNC, 0, 0, i); }).join();
+        return finish_run();
+    }
+    if (mode == "gaps") {   // overflow, a pause in which the helper catches up, N times
+        for (uint64_t i = 0; i < number(3); i++) {
+            write_numbers(i * 100000, (i + 1) * 100000);
+            spool_wait_ahead(sizes.segment_bytes / 2);
+        }
+        emit(K_SYNC, 0, 0, ~0ull >> 8);
         return finish_run();
     }
     if (mode == "fork") {   // parent, child and grandchild; ids made before the fork mean the same in all
