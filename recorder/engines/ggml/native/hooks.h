@@ -41,6 +41,9 @@ struct internal_scope {
 
 bool is_test_device(ggml_backend_dev_t dev);
 const char * device_profile(ggml_backend_dev_t dev);   // profile name of a test device, "" for any other
+// What cpy_tensor_async of a test device will answer, and where the copy then runs.
+bool test_copy_accepted(ggml_backend_t src, ggml_backend_t dst, const ggml_tensor * from, const ggml_tensor * to);
+bool test_copy_runs_on_source(ggml_backend_t src, ggml_backend_t dst, const ggml_tensor * from);
 bool set_reads_now(const void * data, size_t bytes);   // an asynchronous set on a test device has read this source when it returns
 
 }  // namespace td

@@ -4,16 +4,17 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 
+#include "delay_match.h"
+#include "containers.hpp"
 #include "platform_linux.h"
 
 namespace td {
 
 // Done once. An event record makes a new one, so a later record never changes what an earlier wait waits for.
-class fence {
+class fence : public counted {
   public:
     void signal();
     void wait() const;
@@ -26,12 +27,14 @@ class fence {
 // The newest record of a ggml event; null before the first.
 class event {
   public:
-    std::shared_ptr<fence> record();          // at the call: the fence that the queue will signal
-    std::shared_ptr<fence> newest() const;    // at the call: what a wait has to wait for
+    // At the call: the fence that the queue will signal. Null = no memory: nothing changed.
+    ref<fence> record();
+    ref<fence> newest() const;   // at the call: what a wait has to wait for
+    void reached();              // recorded, and done at once
 
   private:
     mutable std::mutex mutex_;
-    std::shared_ptr<fence> newest_;
+    ref<fence> newest_;
 };
 
 enum class command_kind : uint8_t { work, copy, set, get, compute, event_record, event_wait };
@@ -48,6 +51,12 @@ class command {
     const command_kind kind;
     uint64_t slot = ~0ull;        // issue record of the recorder, ~0 = none
     const char * tensor = "";     // name of the tensor it is about, valid while the command lives
+    std::unique_ptr<delay_match> delays;   // of a plan, null = none
+
+  private:
+    friend class queue;
+    friend struct process_watch;
+    command * next_ = nullptr;    // in its queue
 };
 
 // Seam for delays and tests: called on the executing thread around every command. Either may be null.
@@ -69,12 +78,15 @@ class queue {
     queue & operator=(const queue &) = delete;
 
     void push(std::unique_ptr<command> c);
+    // Where no command could be made: everything before it is done, then it runs on the calling thread.
+    void run_now(command & c);
     void synchronize();
     bool idle();
     unsigned device() const { return device_; }
 
-    // Adds the command `make()` returns to every queue that has something pending. False = none had.
-    static bool push_to_busy(std::unique_ptr<command> (*make)(void *), void * argument);
+    // Adds the command `make()` returns to every queue that has something pending; where it returns null, waits until
+    // nothing is.
+    static void push_to_busy(std::unique_ptr<command> (*make)(void *), void * argument);
 
   private:
     friend struct process_watch;
@@ -88,6 +100,8 @@ class queue {
     static void worker_main(void * self);
     void work();
     void execute(command & c);
+    void append(std::unique_ptr<command> c);
+    std::unique_ptr<command> take_first();
 
     const unsigned device_;
     const bool synchronous_;
@@ -95,7 +109,8 @@ class queue {
     std::mutex mutex_;
     std::mutex direct_;   // one command at a time in direct mode
     std::condition_variable some_, done_;
-    std::deque<std::unique_ptr<command>> waiting_;
+    command *first_ = nullptr, *last_ = nullptr;   // waiting
+    queue * next_queue_ = nullptr;                 // of the process
     uint64_t pushed_ = 0, finished_ = 0;
     bool stop_ = false;
     bool inherited_ = false;   // from the parent of a forked child

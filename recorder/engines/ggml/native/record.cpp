@@ -5,8 +5,10 @@
 #include <cstring>
 #include <string>
 
+#include "delays.h"
 #include "hooks.h"
 #include "host.h"
+#include "sched_calls.h"
 #include "wrap.hpp"
 
 namespace td {
@@ -44,9 +46,11 @@ bool recorder_start(ggml_backend_reg_t own) {
     if (commit_of && strcmp(commit_of(), "unknown") != 0) build += std::string("-") + commit_of();
     define(D_PROCESS, blob().u32(static_cast<uint32_t>(host_api)).str("ggml").str(build.c_str()).u32(PLUGIN_VERSION));
     define_switches();
+    delays_start();
     // Our own first: their host memory's table is a copy of the CPU's, taken before that one is wrapped.
     for (size_t i = 0, n = own ? own->iface.get_device_count(own) : 0; i < n; i++) wrap_device(own->iface.get_device(own, i));
     wrap_new_devices();
+    sched_start();
     return true;
 }
 
@@ -68,6 +72,7 @@ void record_exec(uint64_t slot, uint64_t start_ns, uint64_t end_ns) {
 }  // namespace td
 
 extern "C" __attribute__((visibility("default"))) int tapedelay_stop(void) {
+    td::delays_stop();
     td::spool_stop();
     return 0;
 }

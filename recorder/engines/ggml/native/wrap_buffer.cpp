@@ -1,4 +1,5 @@
 // Buffers: allocation, free, and the blocking copies that go through a buffer's table.
+#include "delays.h"
 #include "graph_set.hpp"
 #include "hooks.h"
 #include "host.h"
@@ -21,13 +22,25 @@ place host_place(const void * p, uint64_t bytes) {
 
 uint64_t hull(size_t size, size_t n, size_t stride) { return n ? (n - 1) * stride + size : 0; }
 
-entry issue(kind_t kind, const place & from, const place & to, uint64_t bytes, const char * name, uint8_t flags) {
+// What such a call is for a plan.
+op_kind kind_of(kind_t kind) {
+    return kind == K_BUFFER_FREE ? OP_FREE : kind == K_MEMSET || kind == K_CLEAR ? OP_MEMSET : OP_COPY;
+}
+
+// A blocking call: recorded, made, held up where a plan says so.
+template <class F>
+void run(kind_t kind, const place & from, const place & to, uint64_t bytes, const char * text, uint8_t flags, F call) {
+    const uint32_t name = text ? name_id(text) : NONE;
+    delayed op(kind_of(kind), nullptr, nullptr, name);
     entry e = take(kind, NO_QUEUE, static_cast<uint8_t>(F_HOST | flags));
     if (e) {
-        put(e, from.offset, to.offset, bytes, from.buffer, to.buffer, name ? name_id(name) : NONE);
+        put(e, from.offset, to.offset, bytes, from.buffer, to.buffer, name);
         commit(e);
     }
-    return e;
+    op.issued(e);
+    { inside in(e); call(); }
+    finish(e);
+    op.returned();
 }
 
 void w_set(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
@@ -35,9 +48,7 @@ void w_set(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_t o
     if (internal) return f(b, t, data, offset, size);
     place to = place_of(t);
     to.offset += offset;
-    entry e = issue(K_SET, host_place(data, size), to, size, t->name, 0);
-    { inside in(e); f(b, t, data, offset, size); }
-    finish(e);
+    run(K_SET, host_place(data, size), to, size, t->name, 0, [&] { f(b, t, data, offset, size); });
 }
 
 void w_get(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_t offset, size_t size) {
@@ -45,9 +56,7 @@ void w_get(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_t o
     if (internal) return f(b, t, data, offset, size);
     place from = place_of(t);
     from.offset += offset;
-    entry e = issue(K_GET, from, host_place(data, size), size, t->name, 0);
-    { inside in(e); f(b, t, data, offset, size); }
-    finish(e);
+    run(K_GET, from, host_place(data, size), size, t->name, 0, [&] { f(b, t, data, offset, size); });
 }
 
 void w_set_2d(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
@@ -56,9 +65,7 @@ void w_set_2d(ggml_backend_buffer_t b, ggml_tensor * t, const void * data, size_
     place to = place_of(t);
     to.offset += offset;
     uint64_t bytes = hull(size, n, st);
-    entry e = issue(K_SET, host_place(data, hull(size, n, sd)), to, bytes, t->name, st == size && sd == size ? 0 : F_SPAN);
-    { inside in(e); f(b, t, data, offset, size, n, st, sd); }
-    finish(e);
+    run(K_SET, host_place(data, hull(size, n, sd)), to, bytes, t->name, st == size && sd == size ? 0 : F_SPAN, [&] { f(b, t, data, offset, size, n, st, sd); });
 }
 
 void w_get_2d(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_t offset, size_t size, size_t n, size_t st, size_t sd) {
@@ -67,9 +74,7 @@ void w_get_2d(ggml_backend_buffer_t b, const ggml_tensor * t, void * data, size_
     place from = place_of(t);
     from.offset += offset;
     uint64_t bytes = hull(size, n, st);
-    entry e = issue(K_GET, from, host_place(data, hull(size, n, sd)), bytes, t->name, st == size && sd == size ? 0 : F_SPAN);
-    { inside in(e); f(b, t, data, offset, size, n, st, sd); }
-    finish(e);
+    run(K_GET, from, host_place(data, hull(size, n, sd)), bytes, t->name, st == size && sd == size ? 0 : F_SPAN, [&] { f(b, t, data, offset, size, n, st, sd); });
 }
 
 void w_memset(ggml_backend_buffer_t b, ggml_tensor * t, uint8_t value, size_t offset, size_t size) {
@@ -77,9 +82,7 @@ void w_memset(ggml_backend_buffer_t b, ggml_tensor * t, uint8_t value, size_t of
     if (internal) return f(b, t, value, offset, size);
     place to = place_of(t);
     to.offset += offset;
-    entry e = issue(K_MEMSET, {}, to, size, t->name, 0);
-    { inside in(e); f(b, t, value, offset, size); }
-    finish(e);
+    run(K_MEMSET, {}, to, size, t->name, 0, [&] { f(b, t, value, offset, size); });
 }
 
 bool w_cpy(ggml_backend_buffer_t b, const ggml_tensor * src, ggml_tensor * dst) {
@@ -89,23 +92,29 @@ bool w_cpy(ggml_backend_buffer_t b, const ggml_tensor * src, ggml_tensor * dst) 
     uint64_t bytes = tensor_span(src, gaps);
     place from = place_of(src), to = place_of(dst);
     uint32_t name = name_id(src->name);
+    delayed op;   // whether the call is declined has to be known before it
+    ggml_backend_buffer_t src_buffer = tensor_buffer(src);
+    const copy_route route{nullptr, nullptr, src_buffer ? src_buffer->buft : nullptr, b->buft};
+    if (delays_on && copy_expected(route)) op.begin(OP_COPY, nullptr, nullptr, name);
     entry e = take(K_COPY, NO_QUEUE, static_cast<uint8_t>(F_HOST | (gaps ? F_SPAN : 0)));
+    op.reserved(e);
     { inside in(e); ok = f(b, src, dst); }
-    if (!ok) { cancel(e); return false; }   // declined: the engine copies in another way, which is recorded there
+    if (delays_on) copy_met(route, ok);
+    if (!ok) { op.declined(); cancel(e); return false; }   // declined: the engine copies in another way, which is recorded there
     if (e) {
         put(e, from.offset, to.offset, bytes, from.buffer, to.buffer, name);
         e.r->end_ns = now_ns();
         commit(e);
     }
+    op.accepted();
+    if (delays_on && !op.active()) delays_skip(OP_COPY, nullptr, name);
     return true;
 }
 
 void w_clear(ggml_backend_buffer_t b, uint8_t value) {
     buffer_info & i = info(b);
     if (internal) return i.iface.clear(b, value);
-    entry e = issue(K_CLEAR, {}, {i.id, 0}, i.bytes, nullptr, 0);
-    { inside in(e); i.iface.clear(b, value); }
-    finish(e);
+    run(K_CLEAR, {}, {i.id, 0}, i.bytes, nullptr, 0, [&] { i.iface.clear(b, value); });
 }
 
 void w_free(ggml_backend_buffer_t b) {
@@ -113,9 +122,7 @@ void w_free(ggml_backend_buffer_t b) {
     // Forgotten first: the address may be used again before the function returns.
     buffer_gone(b);
     if (internal) return i.iface.free_buffer(b);
-    entry e = issue(K_BUFFER_FREE, {}, {i.id, 0}, i.bytes, nullptr, 0);
-    { inside in(e); i.iface.free_buffer(b); }
-    finish(e);
+    run(K_BUFFER_FREE, {}, {i.id, 0}, i.bytes, nullptr, 0, [&] { i.iface.free_buffer(b); });
 }
 
 // Whether a table has a function of ours: the buffer was wrapped, and is still the same one.
@@ -146,6 +153,7 @@ ggml_backend_buffer_t w_alloc(ggml_backend_buffer_type_t buft, size_t size) {
         define_buffer(*i, b, i->late);   // its type is another one now
         return b;
     }
+    if (delays_on) delays_skip(OP_ALLOC, nullptr, NONE);
     entry e = take(K_BUFFER_ALLOC, NO_QUEUE, F_HOST);
     if (e) {
         put(e, 0, 0, i->bytes, NONE, i->id, NONE);
@@ -184,7 +192,9 @@ void wrap_buffer_type(ggml_backend_buffer_type_t buft) {
     if (!buft || bufts.find(buft)) return;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     if (bufts.find(buft)) return;
-    auto * b = new buft_info{};
+    if (spool_over()) return;
+    auto * b = new (std::nothrow) buft_info{};
+    if (!b) return;
     b->alloc = reinterpret_cast<void *>(buft_v2(buft)->alloc_buffer);
     if (b->alloc == reinterpret_cast<void *>(w_alloc)) {
         // Copied from a table that was wrapped before: the CPU's.
@@ -193,7 +203,7 @@ void wrap_buffer_type(ggml_backend_buffer_type_t buft) {
         if (!original) { delete b; return; }
         b->alloc = original->alloc;
     }
-    bufts.add(buft, b);
+    if (!bufts.add(buft, b)) { delete b; return; }
     buft_v2(buft)->alloc_buffer = w_alloc;
 }
 

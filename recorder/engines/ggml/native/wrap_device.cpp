@@ -1,4 +1,6 @@
 // Devices: what they make (backends, buffers, events) is wrapped when it is made.
+#include "delays.h"
+#include "filler.h"
 #include "graph_set.hpp"
 #include "hooks.h"
 #include "host.h"
@@ -25,6 +27,11 @@ ggml_backend_t w_init(ggml_backend_dev_t dev, const char * params) {
         tl_lane.meta -= d.meta;
     }
     if (b) wrap_backend(b, &d);
+    if (delays_on && b) {
+        // Nothing is pending on it yet.
+        queue_info * q = queues.find(b);
+        if (q && q->async && !d.test && delays_aim_at(q->id)) filler_prepare(b);
+    }
     return b;
 }
 
@@ -34,7 +41,10 @@ ggml_backend_buffer_t w_from_ptr(ggml_backend_dev_t dev, void * p, size_t size, 
     if (internal || !b) return b;
     buffer_gone(b);
     buffer_info * i = wrap_buffer(b, false);
-    if (i && i->id != NONE) emit(K_BUFFER_ALLOC, NO_QUEUE, F_HOST, 0, 0, i->bytes, NONE, i->id);
+    if (i && i->id != NONE) {
+        if (delays_on) delays_skip(OP_ALLOC, nullptr, NONE);
+        emit(K_BUFFER_ALLOC, NO_QUEUE, F_HOST, 0, 0, i->bytes, NONE, i->id);
+    }
     return b;
 }
 
@@ -53,6 +63,7 @@ void w_event_free(ggml_backend_dev_t dev, ggml_backend_event_t event) {
     if (event_info * i = internal ? nullptr : events.find(event)) {
         std::lock_guard<std::recursive_mutex> guard(slow_path());
         events.remove(event);
+        if (delays_on) delays_skip(OP_DESTROY, nullptr, NONE);
         emit(K_EVENT_FREE, NO_QUEUE, F_HOST, 0, 0, 0, i->id);
     }
     d.iface.event_free(dev, event);
@@ -62,10 +73,14 @@ void w_event_sync(ggml_backend_dev_t dev, ggml_backend_event_t event) {
     device_info & d = info(dev);
     if (internal) return d.iface.event_synchronize(dev, event);
     event_info * i = event_of(event, true);
+    delayed op;
+    if (delays_on && i) op.begin(OP_WAIT, nullptr, nullptr, NONE);
     entry e;
     if (i) e = emit(K_EVENT_SYNC, NO_QUEUE, 0, i->generation.load(), 0, 0, i->id);
+    op.issued(e);
     { inside in(e); d.iface.event_synchronize(dev, event); }
     finish(e);
+    op.returned();
 }
 
 // A meta device is in no registry: it shows as the device of a tensor's buffer type in a question to one of its
