@@ -166,6 +166,14 @@ class LatestMap:
     @property
     def blocks(self) -> int: ...
 
+def ordered(
+    tape: Tape, first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]
+) -> npt.NDArray[np.uint8]:
+    """Return, per pair of rows, 1 where the first ends before the second starts, 2 for the other way around.
+
+    0: neither; rows that never start come before nothing.
+    """
+
 def check_facts(tape: Tape) -> dict[str, Any]:
     """Return what the conditions of exactness ask about the ops.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ..formats.edges import added_by_switches
 from ..formats.errors import InvalidTape
 from ..formats.profiles import COPY_DIRECTIONS, Profile, find_profile
 from ..formats.schema import ACCESS_MODES, ACCESS_ORIGINS, OP_KINDS, SYNC_TARGETS, WAIT_STATES
@@ -21,7 +22,9 @@ _TIMES = ("issue_ns", "start_after_issue_ns", "duration_ns")
 _NO_EDGE = WAIT_STATES.index("none")
 
 
-def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
+def core_tape(
+    tape: Tape, *, times: bool = True, suppose: Mapping[str, str] | None = None
+) -> _core.Tape:
     """Return a tape as the native core reads it, with its edges resolved.
 
     Columns are not copied, but for words whose dictionary is another than the schema's, and for columns of
@@ -33,6 +36,8 @@ def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
         The tape; its tables are kept alive as long as the result needs them.
     times : bool
         Whether to take the columns of times as well.
+    suppose : mapping of str to str, optional
+        States of debugging switches that hold instead of what the tape says, see `added_by_switches`.
 
     Raises
     ------
@@ -43,7 +48,7 @@ def core_tape(tape: Tape, *, times: bool = True) -> _core.Tape:
     """
     for name, key in (("devices", "device"), ("queues", "queue"), ("syncs", "sync"), ("buffers", "buffer")):
         _dense(tape, name, key)
-    devices = _devices(tape)
+    devices = _devices(tape, suppose)
     queues = _queues(tape, devices.pop("default_queue_blocks"))
     tables = {
         "ops": _ops(tape, times=times),
@@ -143,26 +148,36 @@ def _accesses(tape: Tape) -> dict[str, Any]:
     }
 
 
-def _flags(values: Iterable[int]) -> pa.Array | None:
-    found = pa.array(np.fromiter(values, np.int8))
+def _flags(values: Iterable[int], dtype: type[np.generic] = np.int8) -> pa.Array | None:
+    found = pa.array(np.fromiter(values, dtype))
     return found if len(found) else None
 
 
-def _devices(tape: Tape) -> dict[str, Any]:
-    """Return what the profiles of the devices declare."""
+def _devices(tape: Tape, suppose: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return what the profiles of the devices declare, and what switches add."""
     found: dict[str, Profile] = {}
     names = [str(n) for n in _column(tape, "devices", "profile").to_pylist()]
     for name in names:
         if name not in found:
             found[name] = find_profile(name, tape.manifest.profiles, where=tape.where)
     profiles = [found[name] for name in names]
-    bits = {d: 1 << i for i, d in enumerate(COPY_DIRECTIONS)}
+    bits = {d: 1 << i for i, d in enumerate(COPY_DIRECTIONS)}  # as DIRECTIONS of formats.switches begins
+    added = added_by_switches(tape, suppose)
+    copies = [
+        sum(bits[d] for d in set(p.blocking_copies)) | a.block_copies
+        for p, a in zip(profiles, added, strict=True)
+    ]
     return {
         "rows": len(names),
         "host": _is(tape, "devices", "kind", "host"),
         "free_synchronises": _flags(p.free_synchronises for p in profiles),
         "alloc_synchronises": _flags(p.alloc_synchronises for p in profiles),
-        "blocking_copies": _flags(sum(bits[d] for d in set(p.blocking_copies)) for p in profiles),
+        "blocking_copies": _flags(copies),
+        "blocks": _flags((a.blocks for a in added), np.int32),
+        "drains": _flags((a.drains for a in added), np.int32),
+        "in_order": _flags((a.in_order for a in added), np.int32),
+        "launch_in_order": _flags((a.launch_in_order for a in added), np.int32),
+        "collective_waits": _flags(a.collective_waits for a in added),
         "default_queue_blocks": [p.default_queue_blocks for p in profiles],
     }
 

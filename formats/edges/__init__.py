@@ -19,5 +19,17 @@ from .columns import Ops, Queues, Table
 from .contract import RULES, Contract
 from .order import Order, Stuck
 from .resolver import resolve
+from .switched import Added, added_by_switches
 
-__all__ = ["RULES", "Contract", "Ops", "Order", "Queues", "Stuck", "Table", "resolve"]
+__all__ = [
+    "RULES",
+    "Added",
+    "Contract",
+    "Ops",
+    "Order",
+    "Queues",
+    "Stuck",
+    "Table",
+    "added_by_switches",
+    "resolve",
+]

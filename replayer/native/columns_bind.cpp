@@ -106,6 +106,9 @@ Columns read_columns(const nb::dict& tables, std::vector<std::shared_ptr<void>>&
     t.read("host", c.devices.host), t.read("free_synchronises", c.devices.free_synchronises);
     t.read("alloc_synchronises", c.devices.alloc_synchronises);
     t.read("blocking_copies", c.devices.blocking_copies);
+    t.read("blocks", c.devices.blocks), t.read("drains", c.devices.drains);
+    t.read("in_order", c.devices.in_order), t.read("launch_in_order", c.devices.launch_in_order);
+    t.read("collective_waits", c.devices.collective_waits);
   }
   {
     Reader t(tables, "buffers", keep);

@@ -16,7 +16,8 @@ constexpr std::int64_t kMaxQueues = 4096;
 constexpr std::uint64_t kMaxEdgesPerRow = 64, kMaxEdges = 1 << 24;
 
 // Bits of `DeviceColumns::blocking_copies`.
-constexpr std::int8_t kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 4;
+constexpr std::int8_t kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 4, kPinnedToDevice = 8,
+                      kDeviceToPinned = 16;
 
 std::string str(std::int64_t value) { return std::to_string(value); }
 
@@ -114,7 +115,6 @@ Row Resolver::parent_row(Row row) const {
   return op == kNull ? kNull : row_of(op);
 }
 
-
 // --- edges ---
 
 // Adds an edge; false where the source is part of what the target is part of (it has only started).
@@ -142,8 +142,19 @@ void Resolver::after(std::vector<Row>& tail, Row unit, Rule rule) {
   }
   tail.resize(kept);
 }
+
 void Resolver::after_all(const std::vector<Row>& tail, Row unit, Rule rule) {
   for (const Row s : tail) edge(s, unit, rule);
+}
+
+// `covers`: what the unit comes after needs no edge any more, but for its ancestors.
+void Resolver::after_blocked(std::vector<Blocked>& blocked, Row unit, bool covers) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < blocked.size(); i++) {
+    const Blocked b = blocked[i];
+    if (!edge(b.unit, unit, b.rule) || !covers) blocked[kept++] = b;
+  }
+  blocked.resize(kept);
 }
 
 void Resolver::after_queue(Row unit, std::int32_t queue, std::int32_t waiter, Rule rule) {
@@ -163,7 +174,7 @@ void Resolver::walk() {
   const Columns& t = c_.columns_;
   const std::size_t count = std::size_t(queues_.rows);
   tails_.resize(count), loose_.resize(count), seen_.assign(count, 0);
-  std::vector<std::vector<Row>> blocked(count);  // copies that a thread waited for, not covered by its own ops yet
+  blocked_.resize(count);
   std::vector<std::vector<std::int32_t>> of_device(std::size_t(t.devices.rows)), default_of(of_device.size());
   std::vector<std::int32_t> not_host;
   std::vector<Row> open;  // of a tail: what the op at hand is part of
@@ -173,6 +184,7 @@ void Resolver::walk() {
     if (queues_.blocks.get(q) == 1) default_of[queues_.device.get(q)].push_back(q);
   }
   blocking_sets();
+  find_switches();
   newest_.assign(std::size_t(t.syncs), kNull);
   reserve_pages(c_.first_, std::size_t(c_.rows_) + 1);
   c_.first_.assign(std::size_t(c_.rows_) + 1, 0);
@@ -191,12 +203,12 @@ void Resolver::walk() {
       for (const Row s : tails_[queue]) {
         if (!edge(s, unit, Rule::program)) open.push_back(s);
       }
-      if (!blocked[queue].empty()) after(blocked[queue], unit, Rule::blocking_copy);
+      if (!blocked_[queue].empty()) after_blocked(blocked_[queue], unit, true);
     }
     const bool issued = issuer != kNull && issuer != queue && c_.host(issuer);
     if (issued) {
       after_all(tails_[issuer], unit, Rule::issue);
-      after_all(blocked[issuer], unit, Rule::blocking_copy);
+      after_blocked(blocked_[issuer], unit, false);
     }
     const std::int32_t device = queues_.device.get(queue);
     if (!default_of[device].empty()) {
@@ -205,12 +217,17 @@ void Resolver::walk() {
       }
     }
 
+    if (any_switch_) before_switched(row, unit, issued);
     bool stays = false;
     switch (kind(row)) {
       case Kind::record:
         if (ops_.sync.has(row)) newest_[ops_.sync.get(row)] = row;
         break;
-      case Kind::wait: wait(row, true); break;
+      case Kind::wait: {
+        const Row record = wait(row, true);
+        if (any_switch_ && issued && record != kNull) waited_for_collective(row, record);
+        break;
+      }
       case Kind::wait_any: wait_any(row); break;
       case Kind::sync: {
         const std::int32_t target = ops_.target.get(row);
@@ -241,6 +258,11 @@ void Resolver::walk() {
       case Kind::copy: stays = blocks(device, ops_.access_set.get(row)); break;
       default: break;
     }
+    Rule why = Rule::blocking_copy;
+    if (any_switch_) {
+      if (!stays && switched(t.devices.blocks, device, row)) stays = true, why = Rule::switched;
+      last_is_collective_[queue] = kind(row) == Kind::coll;
+    }
 
     if (ordered) {
       tails_[queue].assign(1, unit);
@@ -250,23 +272,25 @@ void Resolver::walk() {
     }
     seen_[queue]++;
     if (stays && issued) {
-      std::vector<Row>& waiting = blocked[issuer];
+      std::vector<Blocked>& waiting = blocked_[issuer];
       std::size_t kept = 0;
-      for (const Row s : waiting) {
-        if (c_.is_ancestor(s, unit)) waiting[kept++] = s;
+      for (std::size_t i = 0; i < waiting.size(); i++) {
+        if (c_.is_ancestor(waiting[i].unit, unit)) waiting[kept++] = waiting[i];
       }
       waiting.resize(kept);
-      waiting.insert(waiting.begin(), unit);
+      waiting.insert(waiting.begin(), {unit, why, queue});
     }
   }
   c_.first_[c_.rows_] = std::uint32_t(c_.source_.size());
   at_ = kNull;
 }
 
-void Resolver::wait(Row row, bool newest) {
+// Adds the edge of a wait and returns the row of its record, or -1.
+Row Resolver::wait(Row row, bool newest) {
   if (ops_.sync_of.has(row) && ops_.sync_of.get(row) != kNull) {
-    edge(c_.unit(row_of(ops_.sync_of.get(row))), c_.unit(row), Rule::event);
-    return;
+    const Row record = row_of(ops_.sync_of.get(row));
+    edge(c_.unit(record), c_.unit(row), Rule::event);
+    return record;
   }
   const std::int8_t state = ops_.wait_state.get(row);
   if (state == std::int8_t(WaitState::unresolved)) {
@@ -274,7 +298,9 @@ void Resolver::wait(Row row, bool newest) {
   } else if (newest && (state == kNull || state == std::int8_t(WaitState::contract)) && ops_.sync.get(row) != kNull) {
     const Row record = newest_[ops_.sync.get(row)];
     if (record != kNull) edge(c_.unit(record), c_.unit(row), Rule::event);
+    return record;
   }
+  return kNull;
 }
 
 void Resolver::wait_any(Row row) {
@@ -340,6 +366,8 @@ void Resolver::blocking_sets() {
     if ((reads & host) && (writes & device)) directions_[group] |= kHostToDevice;
     if ((reads & device) && (writes & host)) directions_[group] |= kDeviceToHost;
     if ((reads & device) && (writes & device)) directions_[group] |= kDeviceToDevice;
+    if ((reads & pinned) && (writes & device)) directions_[group] |= kPinnedToDevice;
+    if ((reads & device) && (writes & pinned)) directions_[group] |= kDeviceToPinned;
   }
 }
 

@@ -26,7 +26,8 @@ struct TooMuch : BadTape {
 
 // Same order as RULES of formats/edges/contract.py.
 enum class Rule : std::int8_t {
-  program, issue, event, sync, semaphore, edge, blocking_copy, free_synchronises, alloc_synchronises, default_queue
+  program, issue, event, sync, semaphore, edge, blocking_copy, free_synchronises, alloc_synchronises, default_queue,
+  switched
 };
 
 // Nodes are units: one op, or all members of one collective, named by the row of its last member. An edge

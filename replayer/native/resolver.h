@@ -26,6 +26,12 @@ class Resolver {
     Rule rule;
     bool after;  // after the edges of the walk
   };
+  // A unit that a host thread waited for, the rule that says so, and the queue on which the thread waited.
+  struct Blocked {
+    Row unit;
+    Rule rule;
+    std::int32_t queue;
+  };
 
   // contract.cpp: reading, and the edges that follow row order
   void read();
@@ -36,12 +42,19 @@ class Resolver {
   bool edge(Row source, Row target, Rule rule);
   void after(std::vector<Row>& tail, Row unit, Rule rule);
   void after_all(const std::vector<Row>& tail, Row unit, Rule rule);
+  void after_blocked(std::vector<Blocked>& blocked, Row unit, bool covers);
   void after_queue(Row unit, std::int32_t queue, std::int32_t waiter, Rule rule);
   void walk();
-  void wait(Row row, bool newest);
+  Row wait(Row row, bool newest);
   void wait_any(Row row);
   void blocking_sets();
   bool blocks(std::int32_t device, std::int32_t set) const;
+
+  // switched.cpp: what debugging switches add
+  void find_switches();
+  bool switched(const Column<std::int32_t>& kinds, std::int32_t device, Row row) const;
+  void before_switched(Row row, Row unit, bool issued);
+  void waited_for_collective(Row row, Row record);
 
   // units.cpp: collectives joined, parents and all that is above them
   void kinship();
@@ -57,12 +70,16 @@ class Resolver {
   Contract& c_;
   const OpColumns& ops_;
   const QueueColumns& queues_;
-  bool dense_ = false, any_blocking_ = false, grouped_ = false;
+  bool dense_ = false, any_blocking_ = false, any_switch_ = false, grouped_ = false;
   Row at_ = kNull;
   std::vector<std::pair<Row, Row>> relations_;  // parent, child, in the order in which rows say so
   std::vector<Late> late_;
   // The last op of an in-order queue, behind it those of its ancestors that have not ended; all ops of any other.
   std::vector<std::vector<Row>> tails_, loose_;
+  std::vector<std::vector<Blocked>> blocked_;  // what a host thread waited for and its own ops do not cover yet
+  std::unordered_map<std::int32_t, std::vector<Row>> serial_;  // last op of a queue that a switch puts in order
+  std::unordered_map<Row, Row> last_part_;                     // last part of an op whose parts are in order
+  std::vector<std::uint8_t> last_is_collective_, behind_collective_;  // per queue; per row
   std::vector<std::uint32_t> seen_;
   std::unordered_map<std::uint64_t, std::uint32_t> waited_;
   std::vector<Row> newest_;

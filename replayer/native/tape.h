@@ -55,6 +55,9 @@ struct DeviceColumns {
   std::int64_t rows = 0;
   Column<std::int8_t> host, free_synchronises, alloc_synchronises;
   Column<std::int8_t> blocking_copies;  // bits, see contract.cpp: from {host, pinned, device} to the same
+  // What debugging switches add, as sets of kinds (bits in the order of `Kind`): formats/edges/switched.py.
+  Column<std::int32_t> blocks, drains, in_order, launch_in_order;
+  Column<std::int8_t> collective_waits;
 };
 
 struct BufferColumns {

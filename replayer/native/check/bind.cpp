@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "../arrays.h"
+#include "ordered.h"
 #include "pass.h"
 
 namespace nb = nanobind;
@@ -189,6 +190,22 @@ nb::dict facts(const CoreTape& tape) {
   return found;
 }
 
+Array<std::uint8_t> in_order(const CoreTape& tape, const Names& first, const Names& second) {
+  if (first.shape(0) != second.shape(0)) throw nb::value_error("pairs need two rows each");
+  const Span<Row> a{first.data(), first.shape(0)}, b{second.data(), second.shape(0)};
+  for (const Span<Row>& rows : {a, b}) {
+    for (const Row row : rows) {
+      if (row < 0 || row >= tape.contract.rows()) throw nb::value_error("a row that the tape has not");
+    }
+  }
+  std::vector<std::uint8_t> found;
+  {
+    nb::gil_scoped_release free;
+    found = tape.in_tape([&] { return ordered(tape, a, b); });
+  }
+  return to_numpy(std::move(found));
+}
+
 }  // namespace
 
 void bind(nb::module_& m) {
@@ -207,6 +224,7 @@ void bind(nb::module_& m) {
       .def_prop_ro("top", &Remembered::top)
       .def_prop_ro("size", &Remembered::size)
       .def_prop_ro("blocks", &Remembered::blocks);
+  m.def("ordered", &in_order, nb::arg("tape"), nb::arg("first"), nb::arg("second"));
   m.def("check_facts", &facts, nb::arg("tape"));
 }
 

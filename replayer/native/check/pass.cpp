@@ -4,11 +4,10 @@
 
 namespace tapedelay::check {
 
-namespace {
-
-constexpr std::int32_t kMaxSideBySide = 4096;  // formats/limits.py
-
-}  // namespace
+BadTape side_by_side() {
+  return BadTape("more than 4,096 ops side by side on queues that are not in order",
+                 "edges between them, or a part of the tape");
+}
 
 Ranks::Ranks(const Contract& contract, const Order& order) {
   // With units of several rows, or another order, ranks are noted.
@@ -58,8 +57,7 @@ void Pass::start(Row unit) {
     chains_.place(row, clock);
   }
   if (chains_.count() > contract_.columns().queues.rows + kMaxSideBySide) {
-    throw BadTape("more than 4,096 ops side by side on queues that are not in order",
-                  "edges between them, or a part of the tape");
+    throw side_by_side();
   }
   const Span<Access> accesses = rows_.size() == 1 ? ranges_.of(unit) : Span<Access>();
   races_.visit(unit, rows_, accesses, clock, hopeful, found);

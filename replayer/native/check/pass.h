@@ -13,6 +13,11 @@
 
 namespace tapedelay::check {
 
+constexpr std::int32_t kMaxSideBySide = 4096;  // formats/limits.py
+
+// More ops side by side than that.
+BadTape side_by_side();
+
 // Sizes that results do not depend on; tests make them small.
 struct Sizes {
   std::size_t block = LatestMap::kBlock, sets = Parts::kSets, tried = Chains::kTried, every = Floor::kEvery;
