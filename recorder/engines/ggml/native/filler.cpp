@@ -56,6 +56,7 @@ constexpr shape SHAPES[] = {{1, 1, 512}, {8, 1, 512}, {32, 1, 1024}, {256, 1, 10
 constexpr int MAX_STEPS = sizeof SHAPES / sizeof SHAPES[0];
 constexpr int MAX_NODES = 512;            // of one graph
 constexpr uint64_t LONG_NS = 250000;      // 100 ms are 400 of them at most
+constexpr uint64_t KERNEL_NS = 1000;      // no device starts and ends one sooner
 constexpr uint64_t TRIAL_NS = 5000000;
 
 // What was measured of a device, by its first backend.
@@ -313,7 +314,7 @@ const char * calibrate(filler & f, const device_info & d, calibration & c) {
     if (const char * refused = measure_products(f, d, c)) return refused;
     c.trial_ns = trial(f);
     if (!c.trial_ns) return "the device failed to compute it";
-    if (c.trial_ns < TRIAL_NS / 2) return "the device does not compute what nobody reads";
+    if (c.ns[c.steps - 1] < KERNEL_NS || c.trial_ns < TRIAL_NS / 2) return "the device does not compute what nobody reads";
     return nullptr;
 }
 
