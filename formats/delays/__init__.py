@@ -9,7 +9,7 @@ from .exact import exact_plan
 from .files import plan_of, read_plan
 from .globs import Glob
 from .match import Anchors, LineMatch, Matched, match_plan
-from .parse import parse_expression, parse_plan
+from .parse import parse_expression, parse_plan, parse_time
 from .plan import EVERY, LAST, Line, Pattern, Plan
 from .print import print_anchor, print_line, print_plan, print_time
 from .randoms import random_delays, random_ns, random_plan
@@ -34,6 +34,7 @@ __all__ = [
     "match_plan",
     "parse_expression",
     "parse_plan",
+    "parse_time",
     "plan_of",
     "print_anchor",
     "print_line",

@@ -6,7 +6,7 @@ import io
 import re
 from dataclasses import dataclass
 
-from ..errors import PlanError, VersionError
+from ..errors import PlanError, UsageError, VersionError
 from ..schema import OP_KINDS
 from .globs import Glob, GlobError, is_bare
 from .plan import (
@@ -27,7 +27,7 @@ from .plan import (
 )
 from .resolved import BEFORE_START, PLACES
 
-__all__ = ["HEADER", "UNITS", "parse_expression", "parse_plan"]
+__all__ = ["HEADER", "UNITS", "parse_expression", "parse_plan", "parse_time"]
 
 HEADER = "tapedelay-plan"
 """First word of a plan file; its version follows."""
@@ -39,6 +39,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[^ \t"]+')
 _OP = re.compile(r"#([0-9]+)")
 _NTH = re.compile(r"([0-9]+)(?:st|nd|rd|th)")
 _TIME = re.compile(r"([0-9]{1,13})(?:\.([0-9]{1,9}))?(ns|us|ms|s)")
+_NO_TIME = "a time with a unit of ns, us, ms, s, such as 3ms"
 _FURTHER = re.compile(r"\+([0-9]{1,10})")
 _EXACT = re.compile(rf"#([0-9]{{1,18}}) \+([0-9]{{1,13}})(ns|us|ms|s) ({'|'.join(PLACES)})")
 _KINDS = frozenset((*OP_KINDS, ANY_KIND))
@@ -272,17 +273,39 @@ class _Words:
         return glob
 
     def _time(self, word: str, prefix: str) -> int:
-        m = _TIME.fullmatch(word.removeprefix(prefix)) if word.startswith(prefix) else None
-        if m is None:
-            raise self.error(_cut(word), f"{prefix}TIME with a unit of ns, us, ms, s, such as {prefix}3ms")
-        decimals = m[2] or ""
-        scale = int("1" + "0" * len(decimals))
-        ns, rest = divmod(int(m[1] + decimals) * UNITS[m[3]], scale)
-        if rest:
-            raise self.error(_cut(word), "a whole number of nanoseconds")
-        if ns > MAX_NS:
-            raise self.error(_cut(word), f"at most {MAX_NS // UNITS['s']} s")
+        expected = f"{prefix}TIME with a unit of ns, us, ms, s, such as {prefix}3ms"
+        if not word.startswith(prefix):
+            raise self.error(_cut(word), expected)
+        ns, wrong = _nanoseconds(word.removeprefix(prefix))
+        if wrong:
+            raise self.error(_cut(word), expected if wrong == _NO_TIME else wrong)
         return ns
+
+
+def parse_time(text: str, where: str) -> int:
+    """Return a time in nanoseconds: ``3ms``, ``1.5us``.
+
+    Raises
+    ------
+    UsageError
+        It is none; `where` says whose.
+    """
+    ns, wrong = _nanoseconds(text)
+    if wrong:
+        raise UsageError(_cut(text), expected=wrong, where=where)
+    return ns
+
+
+def _nanoseconds(text: str) -> tuple[int, str]:
+    """Return a time, and what was expected where it is none."""
+    m = _TIME.fullmatch(text)
+    if m is None:
+        return 0, _NO_TIME
+    decimals = m[2] or ""
+    ns, rest = divmod(int(m[1] + decimals) * UNITS[m[3]], int("1" + "0" * len(decimals)))
+    if rest:
+        return 0, "a whole number of nanoseconds"
+    return (ns, "") if ns <= MAX_NS else (0, f"at most {MAX_NS // UNITS['s']} s")
 
 
 def _digits(text: str, most: int) -> bool:

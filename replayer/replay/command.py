@@ -20,7 +20,7 @@ from ...formats.commands.common import (
 )
 from ...formats.commands.progress import progress
 from ...formats.commands.ranges import range_of
-from ...formats.delays import Plan, exact_plan, plan_of, print_plan
+from ...formats.delays import Plan, exact_plan, parse_time, plan_of, print_plan
 from ...formats.disk import cannot_write, check_output, write_text
 from ...formats.errors import UsageError
 from ...formats.load import load_tape
@@ -59,6 +59,11 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 @click.option("--search", "searching", is_flag=True, help="Find the delay that shows each finding of check.")
 @click.option("--all", "every", is_flag=True, help="With --search: every pair, not one of each kind.")
 @click.option("--write-plans", type=FILE, metavar="DIR", help="With --search: write each plan into DIR.")
+@click.option(
+    "--margin",
+    metavar="TIME",
+    help="With --search: what a delay adds to the least that does it [default: 1us]; 5ms hold in an engine.",
+)
 @click.option("--write-plan", type=FILE, metavar="FILE", help="Write the delays of the run, by op id.")
 @click.option("--out", type=FILE, metavar="TAPE", help="Write the run as a tape, with its own times.")
 @click.option(
@@ -86,6 +91,7 @@ def replay_command(
     searching: bool,
     every: bool,
     write_plans: Path | None,
+    margin: str | None,
     write_plan: Path | None,
     out: Path | None,
     time_scale: float,
@@ -106,12 +112,15 @@ def replay_command(
     4 cannot judge (only unknowns, or not enough was recorded), 5 the backend failed.
     """
     asked = Asked(
-        tape, backend, delays, pin, ops, steps, repeat, variant, baseline, time_scale, compact, timeout
-    )
+        tape, backend, delays, pin, ops, steps, repeat, variant, baseline, time_scale, compact, timeout,
+        every, margin,
+    )  # fmt: skip
     if searching:
         _refuse("--search", {"--delays": delays, "--pin": pin, "--repeat": repeat != 1, "--out": out})
     else:
-        _refuse("a replay without --search", {"--all": every, "--write-plans": write_plans})
+        _refuse(
+            "a replay without --search", {"--all": every, "--write-plans": write_plans, "--margin": margin}
+        )
     if not 0 <= time_scale <= 1e6:
         raise UsageError(
             f"--time-scale {time_scale}",
@@ -128,7 +137,8 @@ def replay_command(
     loaded = _load(tape, variant)
     options = _options(asked)
     if searching:
-        return _search(asked, loaded, options, accepted, every, write_plans, write_plan, force, as_json)
+        outputs = Outputs(write_plans, write_plan, force, as_json)
+        return _search(asked, loaded, options, accepted, outputs)
     with progress(f"replaying {loaded.name}", wanted=repeat > 1) as told:
         result = replay(
             loaded,
@@ -163,11 +173,7 @@ def _search(
     tape: Tape,
     options: Options,
     baseline: Baseline | None,
-    every: bool,
-    folder: Path | None,
-    file: Path | None,
-    force: bool,
-    as_json: bool,
+    to: Outputs,
 ) -> int:
     with progress(f"searching {tape.name}", wanted=True) as told:
         result = search(
@@ -175,25 +181,26 @@ def _search(
             backend=asked.backend,
             ops=range_of("--ops", asked.ops),
             steps=range_of("--steps", asked.steps),
-            every=every,
+            every=asked.every,
             baseline=baseline,
             options=options,
+            margin_ns=None if asked.margin is None else parse_time(asked.margin, "--margin"),
             progress=told,
         )
     found = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
-    written = _write_plans(folder, found, force) if folder is not None else []
-    if file is not None and found:
+    written = _write_plans(to.plans, found, to.force) if to.plans is not None else []
+    if to.plan is not None and found:
         assert found[0].plan is not None
-        write_text(file, print_plan(found[0].plan))
-    elif file is not None:
-        say(f"no delay was found: {quoted(file)} is not written")
-    if as_json:
+        write_text(to.plan, print_plan(found[0].plan))
+    elif to.plan is not None:
+        say(f"no delay was found: {quoted(to.plan)} is not written")
+    if to.as_json:
         print_json({**result.as_dict(), "plans": [str(p) for p in written]})
     else:
         for line in render_search(result):
             click.echo(printable(line))
-        if folder is not None:
-            say(f"{plural(len(written), 'plan')} in {quoted(folder)}")
+        if to.plans is not None:
+            say(f"{plural(len(written), 'plan')} in {quoted(to.plans)}")
         say_next(_next_of_search(asked, result, written))
     return result.exit_code
 
@@ -214,6 +221,8 @@ class Asked:
     time_scale: float = 1.0
     compact: bool = False
     timeout: float | None = None
+    every: bool = False
+    margin: str | None = None
 
     @property
     def on_backend(self) -> list[str]:
@@ -238,6 +247,16 @@ class Asked:
             if value is not None:
                 words += [name, quoted(value)]
         return " ".join([*words, *more])
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a search puts what it found."""
+
+    plans: Path | None
+    plan: Path | None
+    force: bool
+    as_json: bool
 
 
 def _options(asked: Asked) -> Options:

@@ -175,6 +175,7 @@ def search(
     every: bool = False,
     baseline: Baseline | None = None,
     options: Options | None = None,
+    margin_ns: int | None = None,
     progress: Progress | None = None,
 ) -> Search:
     """Find, for the findings of `check`, the one delay under which a read sees the wrong value.
@@ -196,6 +197,9 @@ def search(
         Accepted findings: not searched.
     options : Options, optional
         How to run.
+    margin_ns : int, optional
+        What a delay adds to the least that shows the finding. An engine's times vary from run to run: a plan
+        with a margin of milliseconds holds there, too. None: 1 us in virtual time, milliseconds in real time.
     progress : callable, optional
         Called with the findings done and the findings in all.
 
@@ -216,7 +220,7 @@ def search(
     result = Search(case.whole.name, chosen.capabilities().name, case.report, case.tape)
     loaded = chosen.load(case.program, options)
     try:
-        _Searcher(case, chosen, loaded, options, result).run(every, progress)
+        _Searcher(case, chosen, loaded, options, result, margin_ns).run(every, progress)
     finally:
         loaded.close()
     return result
@@ -224,7 +228,13 @@ def search(
 
 class _Searcher:
     def __init__(
-        self, case: Case, backend: Backend, loaded: Loaded, options: Options, result: Search
+        self,
+        case: Case,
+        backend: Backend,
+        loaded: Loaded,
+        options: Options,
+        result: Search,
+        margin_ns: int | None = None,
     ) -> None:
         self._case = case
         self._loaded = loaded
@@ -238,6 +248,8 @@ class _Searcher:
         else:
             self._margins = (1_000,)
             self._scale = 1.0
+        if margin_ns is not None:
+            self._margins = (margin_ns, *self._margins)
         self._parents = parent_rows(case.program)
         self._plain: Outcome | None = None
         self._times: Outcome | None = None

@@ -182,3 +182,25 @@ def test_equal_delays_are_run_once() -> None:
     assert [a.state for a in result.attempts] == ["confirmed"] * 2
     assert len({a.expression for a in result.attempts}) == 1
     assert result.runs == 2  # as recorded, and with the one delay
+
+
+def test_a_margin_makes_a_plan_that_holds_where_times_vary() -> None:
+    tape = load_tape(ROOT / "traces/ggml-26040-bad.tape.zip")
+    least, wide = (search(tape, margin_ns=m).attempts[0] for m in (None, 5_000_000))
+    assert least.plan is not None
+    assert wide.plan is not None
+    (a,), (b,) = least.plan.lines, wide.plan.lines
+    assert a.anchor == b.anchor
+    assert a.ns + 4_900_000 < b.ns < a.ns + 5_200_000
+    assert wide.state == "confirmed"
+
+
+def test_where_a_margin_hides_it_the_least_delay_is_tried() -> None:
+    text = """
+    1 | kernel | a | X |   |
+    2 | kernel | b |   | X |
+    3 | kernel | b |   | X |
+    """
+    for margin in (None, 3_600_000_000_000):  # longer than a delay may be
+        (first, *_) = search(parse(text).tape(), margin_ns=margin).attempts
+        assert first.state == "confirmed"
