@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..formats.errors import InfrastructureError, SpoolError, TapedelayError
 from ..formats.shown import quoted
-from .hook import engine_hook
-from .outcome import Evidence, Recording, faults_of, nothing_recorded
+from .evidence import Evidence, evidence_of
+from .outcome import Recording, faults_of, nothing_recorded
 from .patience import Patience
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def collect(
     """
     kept = keep(result, spool)  # whatever happens from here on, nothing that was recorded is thrown away
     try:
-        from .engines.ggml.collect import collect_directory, hook_reports
+        from .engines.ggml.collect import collect_directory
 
-        evidence = Evidence(command, hook_reports(spool), (spool / engine_hook.STARTED).exists())
+        evidence = evidence_of(spool, command)
         if not spool.is_dir():
             result.faults.append(
                 InfrastructureError(
@@ -71,7 +71,7 @@ def collect(
 
 
 def keep(result: Recording, spool: Path) -> Path:
-    """Let the spool stay where it is, if any process has written into it, and return its path for messages."""
+    """Let the spool stay if any process has written into it, and return its path for messages."""
     path = result.output.parent / spool.name
     result.spool = path if any(spool.glob("*.rec")) else None
     return path

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError
+from ..formats.shown import quoted
 from .asked import Asked, spelled
+from .evidence import Evidence
 from .hook import engine_hook
+from .reasons import refused_by, unused_copy, why_nothing
 
 if TYPE_CHECKING:
     from ..formats.tape import Tape
 
-__all__ = ["Evidence", "Recording", "faults_of", "nothing_recorded"]
+__all__ = ["Evidence", "Recording", "ask_doctor", "faults_of", "nothing_recorded"]
 
 _REAL_GPUS = ("gpu", "igpu")
+_SHOWN_MAX = 200
 _GIVE_WORK = "give the engine's work to the device (for llama.cpp: n_gpu_layers > 0)"
 
 
@@ -94,55 +97,37 @@ class Recording:
         }
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What is known about a run beside its records.
-
-    Attributes
-    ----------
-    command : sequence of str
-        The command; empty where there is none.
-    hooks : list of dict
-        Reports of the import hook: packages that were imported, and faults.
-    python : bool
-        Whether a Python loaded the import hook.
-    """
-
-    command: Sequence[str] = ()
-    hooks: Sequence[dict[str, str]] = ()
-    python: bool = False
-
-
 def nothing_recorded(result: Recording, evidence: Evidence) -> TapedelayError:
     """Return the fault of a run in which no process loaded the plugin."""
     no_tape = _no_tape(result)
-    refused = _refused(evidence)
-    if refused:
+    reason = why_nothing(evidence)
+    if reason is not None:
+        return _cannot(f"nothing was recorded: {reason.found}{no_tape}", reason.remedy, evidence)
+    if evidence.watched.stopped_s is not None:
+        given = f"{evidence.watched.stopped_s:g} s"
         return _cannot(
-            f"nothing was recorded: {refused}{no_tape}", "use a build of the engine whose ggml loads plugins"
-        )
-    off = "" if evidence.python else _switched_off(evidence.command)
-    if off:  # whether it used an engine is not known
-        return _cannot(
-            f"nothing was recorded: Python with {off} does not load the import hook{no_tape}",
-            f"run it without {off}",
+            f"nothing was recorded: the command did not use the engine within {given}{no_tape}",
+            "give it more time with --seconds",
+            evidence,
         )
     if result.command_code:
         # one line: the command has said more
         return CannotJudge(f"{result.ended} before it used the engine{no_tape}", next_step="")
     found = f"nothing was recorded: no process loaded the plugin{no_tape}"
     if evidence.hooks:
-        return _cannot(found, _GIVE_WORK)
+        return _cannot(found, _GIVE_WORK, evidence)
     engines = " or ".join(engine_hook.ENGINES)
     if evidence.python:
         return _cannot(
             found,
             f"Python ran without importing {engines}: record the program that imports the engine",
+            evidence,
         )
     return _cannot(
         found,
         f"see that the command runs {engines} in a Python that reads PYTHONPATH (-I, -E and -S keep it from "
         "the import hook), or a program whose ggml loads GGML_BACKEND_PATH",
+        evidence,
     )
 
 
@@ -187,19 +172,14 @@ def faults_of(
             )
         ]
     if missing:
-        failed = [
-            f"{h['package']} {h['version']}: {h['fault']}".strip() for h in evidence.hooks if h["fault"]
-        ]
-        step = f"the plugin could not be loaded into {'; '.join(failed)}" if failed else _GIVE_WORK
-        return [_cannot(f"{missing}{no_tape}", step)]
+        copy = None if result.computes else unused_copy(evidence)
+        if copy is not None:
+            return [_cannot(f"{missing}: {copy.found}{no_tape}", copy.remedy, evidence)]
+        refused = refused_by(evidence)
+        return [_cannot(f"{missing}{no_tape}", refused.found if refused else _GIVE_WORK, evidence)]
     if not result.ops:
-        return [_cannot(f"no op was recorded{no_tape}", _GIVE_WORK)]
+        return [_cannot(f"no op was recorded{no_tape}", _GIVE_WORK, evidence)]
     return []
-
-
-def _refused(evidence: Evidence) -> str:
-    faults = [f"{h['package']} {h['version']}: {h['fault']}" for h in evidence.hooks if h.get("fault")]
-    return f"the plugin could not be loaded into {'; '.join(faults)}" if faults else ""
 
 
 def _no_tape(result: Recording) -> str:
@@ -234,25 +214,17 @@ def _plain(name: str) -> str:
     return re.sub(r"^p\d+\.", "", name)
 
 
-def _cannot(found: str, next_step: str) -> CannotJudge:
-    return CannotJudge(found, expected="work on the device asked for", next_step=next_step)
+def _cannot(found: str, next_step: str, evidence: Evidence) -> CannotJudge:
+    return CannotJudge(
+        found, expected="work on the device asked for", next_step=f"{next_step}{ask_doctor(evidence)}"
+    )
 
 
-def _switched_off(command: Sequence[str]) -> str:
-    """Return the option of a Python command that keeps it from the import hook."""
-    if not command or not re.match(r"(python|pypy)[\d.]*t?$", Path(command[0]).name):
+def ask_doctor(evidence: Evidence) -> str:
+    """Return the command that looks closer, as the end of a next step; empty where it is that command."""
+    if evidence.watched.processes:
         return ""
-    words = iter(command[1:])
-    for word in words:
-        if not re.fullmatch(r"-[A-Za-z]+.*", word):
-            break
-        for i, letter in enumerate(word[1:], 1):
-            if letter in "IES":
-                return f"-{letter}"
-            if letter in "cm":
-                return ""
-            if letter in "WX":  # the rest is the option's argument, or the next word
-                if i == len(word) - 1:
-                    next(words, None)
-                break
-    return ""
+    command = " ".join(map(quoted, evidence.command))
+    return (
+        f"; more is told by: tapedelay doctor -- {command if 0 < len(command) <= _SHOWN_MAX else 'COMMAND'}"
+    )

@@ -18,9 +18,10 @@ from ..formats.errors import InfrastructureError, UsageError
 from .asked import Asked
 from .collecting import collect, collect_command, finish, keep, lost
 from .companion import Companion
+from .evidence import evidence_of
 from .hook import engine_hook
 from .launch import environment, run
-from .outcome import Evidence, Recording
+from .outcome import Recording
 from .patience import Patience
 from .plugin import ggml_plugin
 from .target import refuse_tape, target
@@ -90,14 +91,13 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     InfrastructureError
         The tape cannot be written.
     """
-    from .engines.ggml.collect import collect_directory, hook_reports
+    from .engines.ggml.collect import collect_directory
 
     asked.check()
     result = Recording(target(output, asked, force), asked)
     spool = Path(spool)
     refuse_tape(spool)
-    evidence = Evidence(hooks=hook_reports(spool), python=(spool / engine_hook.STARTED).exists())
-    finish(result, collect_directory(spool), evidence, judge_default=False, where=str(spool))
+    finish(result, collect_directory(spool), evidence_of(spool), judge_default=False, where=str(spool))
     return result
 
 

@@ -25,7 +25,7 @@ bool read_number(const char * name, uint64_t low, uint64_t high, uint64_t & out)
     errno = 0;
     const unsigned long long n = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || n < low || n > high) {
-        say("refused: %s=%.40s is no number from %llu to %llu", name, text, (unsigned long long) low,
+        refuse("%s=%.40s is no number from %llu to %llu", name, text, (unsigned long long) low,
             (unsigned long long) high);
         return false;
     }
@@ -100,14 +100,14 @@ bool config_read(config & out) {
     const char * name = variable("TAPEDELAY_PROFILE");
     const char * data = variable("TAPEDELAY_PROFILE_DATA");
     if (name && !data && strcmp(name, out.device_profile.name) != 0) {
-        say("refused: TAPEDELAY_PROFILE=%.40s needs TAPEDELAY_PROFILE_DATA (`tapedelay record` sets both)", name);
+        refuse("TAPEDELAY_PROFILE=%.40s needs TAPEDELAY_PROFILE_DATA (`tapedelay record` sets both)", name);
         return false;
     }
     if (name) {
         snprintf(out.device_profile.name, sizeof out.device_profile.name, "%s", name);
     }
     if (const char * fault = data ? profile_parse(data, out.device_profile) : nullptr) {
-        say("refused: TAPEDELAY_PROFILE_DATA=%.200s (%s)", data, fault);
+        refuse("TAPEDELAY_PROFILE_DATA=%.200s (%s)", data, fault);
         return false;
     }
     return true;

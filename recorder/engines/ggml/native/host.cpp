@@ -2,6 +2,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "hooks.h"
@@ -93,6 +94,25 @@ void say(const char * format, ...) {
     fprintf(stderr, "tapedelay: %s\n", line);
 }
 
+void refuse(const char * format, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    say("refused: %s", line);
+    const char * spool = getenv("TAPEDELAY_SPOOL");
+    char path[4096];
+    if (!spool || !*spool || snprintf(path, sizeof path, "%s/refused-%u.txt", spool, platform::process_id()) >= int(sizeof path)) {
+        return;
+    }
+    const int fd = platform::file_create(path);
+    if (fd >= 0) {
+        platform::file_append(fd, line, strlen(line));
+        platform::file_close(fd);
+    }
+}
+
 void * host_symbol(const char * name) {
     for (int i = 0; i < n_objects; i++) {
         if (void * at = platform::symbol_in(objects[i], name)) {
@@ -108,12 +128,12 @@ bool host_bind(void * caller) {
     const void * base = n ? platform::object_of(platform::symbol_in(found[0], ANCHOR)) : nullptr;
     if (bound_base) {
         if (base != bound_base) {
-            say("this process contains a second copy of ggml; only the first that loaded the plugin is served");
+            refuse("this process contains a second copy of ggml; only the first that loaded the plugin is served");
         }
         return base == bound_base;
     }
     if (!base) {
-        say("refused: no loaded library exports %s (a ggml that is linked in statically cannot be served)", ANCHOR);
+        refuse("no loaded library exports %s (a ggml that is linked in statically cannot be served)", ANCHOR);
         return false;
     }
     n_objects = 0;
@@ -124,16 +144,16 @@ bool host_bind(void * caller) {
     }
     internal_scope quiet;
     if (const char * missing = find_functions()) {
-        say("refused: this ggml has no %s", missing);
+        refuse("this ggml has no %s", missing);
         return false;
     }
     host_api = find_api_version();
     if (host_api != 2 && host_api != 3) {
-        say("refused: this ggml has backend API version %d, versions 2 and 3 are supported", host_api);
+        refuse("this ggml has backend API version %d, versions 2 and 3 are supported", host_api);
         return false;
     }
     if (const char * fault = check_layouts()) {
-        say("refused: this ggml does not fit (%s)", fault);
+        refuse("this ggml does not fit (%s)", fault);
         return false;
     }
     bound_base = base;

@@ -52,6 +52,10 @@ ggml_backend_dev_t host_cpu();   // the CPU device, null while none is registere
 // One line "tapedelay: ..." on stderr.
 void say(const char * format, ...) __attribute__((format(printf, 1, 2)));
 
+// Says why this process is not recorded: "tapedelay: refused: ..." and, the first time, the same words in the spool
+// (refused-PID.txt), from which `record` and `doctor` tell the user: many programs hide what is on stderr.
+void refuse(const char * format, ...) __attribute__((format(printf, 1, 2)));
+
 // --- buffer types: the layout depends on host_api ----------------------------------------------------------------
 
 inline ggml_backend_buffer_type_v2 * buft_v2(ggml_backend_buffer_type_t b) { return reinterpret_cast<ggml_backend_buffer_type_v2 *>(b); }
