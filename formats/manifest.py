@@ -17,7 +17,7 @@ from typing import Any
 
 from .errors import CorruptTape, NotATape
 from .schema import FORMAT_READ, FORMAT_WRITE
-from .tape import Coverage, Manifest, Process
+from .tape import Coverage, DelayLine, Manifest, Process
 from .versions import check_read_version, is_newer_writer
 
 __all__ = [
@@ -91,6 +91,11 @@ def manifest_to_json(manifest: Manifest, entries: Iterable[TableEntry]) -> bytes
         "lost": manifest.lost,
         "tables": [dataclasses.asdict(e) for e in entries],
     }
+    optional = {
+        "dropped": manifest.dropped,
+        "delays": [dataclasses.asdict(d) for d in manifest.delays],
+    }
+    obj |= {key: optional[key] for key in _OPTIONAL if optional[key]}
     obj["crc32"] = zlib.crc32(_canonical(obj))
     data = _canonical(obj)
     if len(data) > MANIFEST_BYTES_MAX:
@@ -159,6 +164,8 @@ _KEYS = (
     "format", "format_write", "format_read", "created_by", "engine", "profiles", "processes", "coverage",
     "switches", "notes", "complete", "lost", "tables", "crc32",
 )  # fmt: skip
+_OPTIONAL = ("dropped", "delays")
+"""Left out where they are 0 or empty."""
 
 
 def manifest_from_json(data: bytes, where: str = MANIFEST_NAME) -> tuple[Manifest, tuple[TableEntry, ...]]:
@@ -223,7 +230,7 @@ def manifest_from_json(data: bytes, where: str = MANIFEST_NAME) -> tuple[Manifes
             where=where,
             next_step="record again, or take the tape from where it came from",
         )
-    top = r.exactly("manifest", obj, _KEYS)
+    top = r.exactly("manifest", obj, (*_KEYS, *(k for k in _OPTIONAL if k in obj)))
     processes = []
     for i, p in enumerate(r.items("processes", top["processes"])):
         key = f"processes[{i}]"
@@ -246,6 +253,17 @@ def manifest_from_json(data: bytes, where: str = MANIFEST_NAME) -> tuple[Manifes
         c = r.exactly(key, c, [f.name for f in dataclasses.fields(Coverage)])
         queue = r.count(f"{key}.queue", c.pop("queue"))
         coverage.append(Coverage(queue, **{n: r.text(f"{key}.{n}", v) for n, v in c.items()}))
+    delays = []
+    for i, d in enumerate(r.items("delays", top.get("delays", []))):
+        key = f"delays[{i}]"
+        d = r.exactly(key, d, [f.name for f in dataclasses.fields(DelayLine)])
+        delays.append(
+            DelayLine(
+                line=r.count(f"{key}.line", d["line"]),
+                text=r.text(f"{key}.text", d["text"]),
+                count=r.count(f"{key}.count", d["count"]),
+            )
+        )
     manifest = Manifest(
         engine=r.mapping("engine", top["engine"]),
         profiles={
@@ -257,6 +275,8 @@ def manifest_from_json(data: bytes, where: str = MANIFEST_NAME) -> tuple[Manifes
         notes=tuple(r.text(f"notes[{i}]", v) for i, v in enumerate(r.items("notes", top["notes"]))),
         complete=r.flag("complete", top["complete"]),
         lost=r.count("lost", top["lost"]),
+        dropped=r.count("dropped", top.get("dropped", 0)),
+        delays=tuple(delays),
         format_write=top["format_write"],
         format_read=top["format_read"],
         created_by=r.text("created_by", top["created_by"]),

@@ -62,6 +62,7 @@ OP_KINDS = (
     "mark",      # no effect; names a moment
 )  # fmt: skip
 ACCESS_MODES = ("read", "write", "update", "may_write", "reduce")
+DELAY_PLACES = ("before_issue", "before_start", "after_end")
 ACCESS_ORIGINS = ("observed", "inferred", "declared")
 WAIT_STATES = ("contract", "unresolved", "none", "foreign")
 """How a wait finds its record when ``sync_of`` is null.
@@ -326,14 +327,25 @@ GRAPHS = Table(
         _id("n_leafs", "leafs"),
         _id("n_copies", "copies of split inputs (pipeline parallelism)", nullable=True),
         Column("op_offload", pa.bool_(), "whether the scheduler may offload", nullable=True),
-        Column("backend_order", pa.list_(pa.int32()), "device ids in the scheduler's order", nullable=True),
+        Column(
+            "backend_order",
+            pa.list_(pa.int32()),
+            "device of each backend, in the scheduler's order",
+            nullable=True,
+        ),
+        Column(
+            "buffer_types",
+            pa.list_(pa.string()),
+            "buffer type in which the scheduler places what each of them computes",
+            nullable=True,
+        ),
         Column(
             "input_order",
             pa.list_(pa.int32()),
             "node indices in the order the host wrote the inputs",
             nullable=True,
         ),
-        _id("first_op", "first op that executed it", pa.int64(), nullable=True),
+        _id("first_op", "first compute of its first step", pa.int64(), nullable=True),
     ),
     key="graph",
     refs=(("first_op", "ops"),),
@@ -345,13 +357,17 @@ NODES = Table(
         _id("graph", "graph id"),
         _id("node", "index in the graph; leafs follow the nodes"),
         _name("name", "tensor name", nullable=True),
-        _name("op", "operation name"),
+        _name("op", "operation name; of unary and gated ones the function's"),
         Column("op_params", pa.binary(), "operation parameters, as the engine lays them out", nullable=True),
         _name("dtype", "element type"),
         Column("shape", pa.list_(pa.int64()), "elements per dimension, fastest first"),
         Column("strides", pa.list_(pa.int64()), "bytes per dimension", unit="bytes"),
-        Column("sources", pa.list_(pa.int32()), "node indices of the sources; -1 = outside the graph"),
-        _id("view_source", "node index", nullable=True),
+        Column(
+            "sources",
+            pa.list_(pa.int32()),
+            "node indices of the sources; -1 = outside the graph, null = this place is empty",
+        ),
+        _id("view_source", "node index; -1 = outside the graph, null = no view", nullable=True),
         _int("view_offset", "offset into the view source", "bytes", nullable=True),
         _id("flags", "the engine's flags (input, output, parameter, ...)"),
         _name("buffer_usage", "any, weights, compute", nullable=True),
@@ -448,12 +464,25 @@ TELEMETRY = Table(
     ),
     refs=(("device", "devices"),),
 )
+DELAYS = Table(
+    "delays",
+    "Delays that the recorder applied, in the order in which ops were issued.",
+    (
+        _id("op", "op that was held up", pa.int64()),
+        enum("place", DELAY_PLACES, "where it was held up"),
+        _int("line", "line of the plan, see the manifest's `delays`"),
+        _int("asked_ns", "length in the plan", "ns"),
+        _int("true_ns", "length that it had; null: it did not end", "ns", nullable=True),
+        Column("filler", pa.bool_(), "work on the device took its time; else a thread slept"),
+    ),
+    refs=(("op", "ops"),),
+)
 
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         DEVICES, QUEUES, SYNCS, BUFFERS, ACCESSES, OPS, EDGES, LISTS, GRAPHS, NODES, REQUESTS, INPUTS,
-        DECISIONS, BLOCKS, RESOURCES, TELEMETRY,
+        DECISIONS, BLOCKS, RESOURCES, TELEMETRY, DELAYS,
     )
 }  # fmt: skip
 REQUIRED = ("devices", "queues", "buffers", "accesses", "ops")

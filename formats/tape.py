@@ -63,6 +63,25 @@ class Process:
 
 
 @dataclass(frozen=True)
+class DelayLine:
+    """A line of the plan under which the recording was made.
+
+    Attributes
+    ----------
+    line : int
+        Which delay of the plan, from 1.
+    text : str
+        The line; it names ops, queues and tensors.
+    count : int
+        Ops that it held up, of all processes.
+    """
+
+    line: int
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What ``manifest.json`` says beside the tables.
 
@@ -82,6 +101,10 @@ class Manifest:
         The recording ended cleanly.
     lost : int
         Records lost.
+    dropped : int
+        Older records that a flight recorder dropped on purpose.
+    delays : tuple of DelayLine
+        The plan that the recorder applied; of a long one its first lines.
     """
 
     engine: dict[str, Any] = field(default_factory=dict)
@@ -92,6 +115,8 @@ class Manifest:
     notes: tuple[str, ...] = ()
     complete: bool = True
     lost: int = 0
+    dropped: int = 0
+    delays: tuple[DelayLine, ...] = ()
     format_write: int = FORMAT_WRITE
     format_read: int = FORMAT_READ
     created_by: str = ""

@@ -43,6 +43,7 @@ def window(tape: Tape, begin: int, end: int) -> Tape:
         if r["sync_of"] is not None and r["sync_of"] not in kept:
             r["sync_of"], r["wait_state"] = None, "none"
     tables: dict[str, Rows] = {"ops": rows, "edges": edges}
+    tables["delays"] = [d for d in tape.table("delays").to_pylist() if d["op"] in kept]
     tables["lists"] = _lists(tape, rows)
     tables["syncs"] = _syncs(tape, rows, tables["lists"])
     tables["accesses"] = _accesses(tape, rows)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..formats.errors import UsageError
 from ..formats.profiles import BUILTIN
+
+if TYPE_CHECKING:
+    from .delays import AskedDelays
 
 __all__ = ["Asked", "profile_names", "spelled"]
 
@@ -22,6 +26,8 @@ class Asked:
         How they behave.
     sync : bool
         Every command is complete before its call returns: the reference run.
+    delays : AskedDelays or None
+        What is held up.
     in_python : bool
         Asked by a call, not on a command line: messages name parameters, not options.
     """
@@ -30,6 +36,7 @@ class Asked:
     profile: str = "vulkan-like"
     sync: bool = False
     in_python: bool = False
+    delays: AskedDelays | None = None
 
     def check(self) -> None:
         """Refuse what no plugin could do.

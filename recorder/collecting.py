@@ -60,7 +60,9 @@ def collect(
         elif result.spool is None:
             result.faults.append(nothing_recorded(result, evidence))
         else:
-            finish(result, collect_directory(spool), evidence, judge_default=True, where=str(kept))
+            finish(
+                result, collect_directory(spool), evidence, judge_default=True, spool=spool, where=str(kept)
+            )
             result.spool = None
     except Exception as e:
         result.faults.append(lost(result, e))
@@ -100,7 +102,9 @@ def lost(result: Recording, error: Exception) -> InfrastructureError:
     )
 
 
-def finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool, where: str) -> None:
+def finish(
+    result: Recording, tape: Tape, evidence: Evidence, *, judge_default: bool, spool: Path, where: str
+) -> None:
     """Write the tape if anything was recorded, and note what keeps it from being what was asked for.
 
     Raises
@@ -135,3 +139,12 @@ def finish(result: Recording, tape: Tape, evidence: Evidence, *, judge_default: 
         write_tape(tape, result.output)
         result.written = True
     result.faults += faults_of(result, tape, evidence, judge_default=judge_default)
+    settle_delays(result, tape, spool)
+
+
+def settle_delays(result: Recording, tape: Tape, spool: Path) -> None:
+    """Note what came of the lines of a plan, and write out what was applied if that is asked for."""
+    from .delays.applied import settle
+
+    result.delays, faults = settle(spool, tape, result.asked.delays)
+    result.faults += faults

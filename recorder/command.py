@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +18,9 @@ from .companion import Companion
 from .patience import patience
 from .session import Recording, collect_command, collect_spool, record_command
 from .telemetry import INTERVAL_MS, Telemetry
+
+if TYPE_CHECKING:
+    from .delays import AskedDelays, LineCount
 
 __all__ = ["record"]
 
@@ -52,6 +58,15 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
     help="Sample the GPUs' clocks, power and load so often (NVML).",
 )
 @click.option("--no-telemetry", is_flag=True, help="Sample nothing.")
+@click.option(
+    "--delays",
+    "delays",
+    multiple=True,
+    metavar="FILE|EXPR",
+    help="Hold ops up: a delay plan or an expression such as 'every copy on TAPE0 +1ms'; may be repeated.",
+)
+@click.option("--allow-unmatched", is_flag=True, help="A line of the plan that delays no op is no error.")
+@click.option("--write-plan", type=FILE, metavar="FILE", help="Write the applied delays as an exact plan.")
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
 @click.option(
     "--json",
@@ -71,6 +86,9 @@ def record(
     from_spool: Path | None,
     telemetry_ms: int,
     no_telemetry: bool,
+    delays: tuple[str, ...],
+    allow_unmatched: bool,
+    write_plan: Path | None,
     force: bool,
     as_json: bool,
     json_file: Path | None,
@@ -84,7 +102,7 @@ def record(
 
     \b
     Exit codes: that of COMMAND if it is not 0; else 0, or
-    2 usage, 3 bad spool, 4 no compute was recorded on the device asked for,
+    2 usage or a line of the plan that delayed nothing, 3 bad spool or plan, 4 no compute was recorded on the device asked for,
     5 the recording could not be written.
     """
     asked = Asked(devices, profile, sync)
@@ -99,6 +117,12 @@ def record(
         raise UsageError("a command and --from-spool", expected="one of them")
     if from_spool is None and not command:
         raise UsageError("no command", expected=_USAGE)
+    if from_spool is not None and delays:
+        raise UsageError(
+            "--delays and --from-spool", expected="one of them: a recording that ran has its plan"
+        )
+    if delays or write_plan is not None:
+        asked = replace(asked, delays=_delays(delays, allow_unmatched, write_plan, force))
     companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms)]
     with patience() as signals:  # until everything is said
         if from_spool is not None:
@@ -121,6 +145,14 @@ def record(
         else:
             _say(result)
     sys.exit(result.exit_code)
+
+
+def _delays(
+    delays: tuple[str, ...], allow_unmatched: bool, write_plan: Path | None, force: bool
+) -> AskedDelays:
+    from .delays import asked_delays  # what it needs is slow to import
+
+    return asked_delays(delays, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force)
 
 
 def _refuse_options(output: Path, command: tuple[str, ...]) -> None:
@@ -160,6 +192,8 @@ def _say(result: Recording) -> None:
                 if result.lost
                 else "the recording is not complete"
             )
+    for text in _applied(result.delays or ()):
+        line(text)
     for fault in result.faults:
         say(f"tapedelay: ERROR: {fault.text()}")
     if result.untold:
@@ -171,3 +205,15 @@ def _say(result: Recording) -> None:
         say_next(collect_command(result, result.spool))
     elif result.spool is not None and not any(str(result.spool) in f.next_step for f in result.faults):
         line(f"raw recording: {result.spool}")
+
+
+_LINES_SHOWN = 20
+
+
+def _applied(delays: Sequence[LineCount]) -> list[str]:
+    """Return how often each line of the plan was applied, in words."""
+    if len(delays) > _LINES_SHOWN:
+        idle = sum(not d.count for d in delays)
+        never = f", {idle:,} of them never" * bool(idle)
+        return [f"{sum(d.count for d in delays):,} delays of {len(delays):,} lines applied{never}"]
+    return [f"applied {d.count:,} times: {d.text}" for d in delays]

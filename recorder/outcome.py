@@ -18,6 +18,7 @@ from .reasons import refused_by, unused_copy, why_nothing
 
 if TYPE_CHECKING:
     from ..formats.tape import Tape
+    from .delays import LineCount
 
 __all__ = ["Evidence", "Recording", "ask_doctor", "faults_of", "nothing_recorded"]
 
@@ -46,6 +47,8 @@ class Recording:
         What is wrong with the recording, worst first; empty: it is what was asked for.
     spool : Path or None
         The raw recording, if it was kept.
+    delays : tuple of LineCount or None
+        How often each line of the plan was applied; None without a plan.
     """
 
     output: Path
@@ -59,6 +62,7 @@ class Recording:
     computes: dict[str, int] = field(default_factory=dict)
     faults: list[TapedelayError] = field(default_factory=list)
     spool: Path | None = None
+    delays: tuple[LineCount, ...] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -94,6 +98,7 @@ class Recording:
             "exit_code": self.exit_code,
             "faults": [f.as_dict() for f in self.faults],
             "spool": None if self.spool is None else str(self.spool),
+            "delays": None if self.delays is None else [d.as_dict() for d in self.delays],
         }
 
 

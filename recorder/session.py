@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..formats.errors import InfrastructureError, UsageError
 from .asked import Asked
@@ -25,6 +26,10 @@ from .outcome import Recording
 from .patience import Patience
 from .plugin import ggml_plugin
 from .target import refuse_tape, target
+
+if TYPE_CHECKING:
+    from ..formats.delays import Plan
+    from .delays import AskedDelays
 
 __all__ = ["Recording", "collect_command", "collect_spool", "record", "record_command"]
 
@@ -63,7 +68,7 @@ def record_command(
     result = Recording(target(output, asked, force), asked)
     plugin = ggml_plugin()
     with _spool(result, keep_spool) as spool:
-        env = environment(os.environ, asked, spool=spool, plugin=plugin)
+        env = environment(os.environ, asked, spool=spool, plugin=plugin) | _delays(asked, spool)
         try:
             with ExitStack() as beside:
                 for c in companions:
@@ -97,7 +102,14 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     result = Recording(target(output, asked, force), asked)
     spool = Path(spool)
     refuse_tape(spool)
-    finish(result, collect_directory(spool), evidence_of(spool), judge_default=False, where=str(spool))
+    finish(
+        result,
+        collect_directory(spool),
+        evidence_of(spool),
+        judge_default=False,
+        spool=spool,
+        where=str(spool),
+    )
     return result
 
 
@@ -110,6 +122,9 @@ def record(
     sync: bool = False,
     force: bool = False,
     keep_spool: bool = False,
+    delays: Plan | str | Sequence[Plan | str] = (),
+    allow_unmatched: bool = False,
+    write_plan: str | Path | None = None,
 ) -> Iterator[Recording]:
     """Record the engine that this process loads or has loaded.
 
@@ -130,6 +145,12 @@ def record(
         Replace a tape that is there.
     keep_spool : bool
         Leave the spool beside the tape.
+    delays : Plan, str or sequence of them
+        Delay plans, files that hold one, or expressions; see ``formats/DELAYS.md``.
+    allow_unmatched : bool
+        A line of the plan that delays no op is no error.
+    write_plan : str or Path, optional
+        Where to write the delays that were applied, as an exact plan.
 
     Yields
     ------
@@ -139,7 +160,10 @@ def record(
     Raises
     ------
     UsageError
-        The output is there already, an option is wrong, or this process has been recorded already.
+        The output is there already, an option is wrong, this process has been recorded already, or a line of
+        the plan delayed no op.
+    PlanError, MissingInput
+        A plan is none.
     CannotJudge
         No compute was recorded on the device asked for. The tape is written all the same.
     InfrastructureError
@@ -151,7 +175,13 @@ def record(
     ...     import xllamacpp
     ...     ...
     """
-    asked = Asked(devices, profile, sync, in_python=True)
+    asked = Asked(
+        devices,
+        profile,
+        sync,
+        in_python=True,
+        delays=_asked_delays(delays, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force),
+    )
     asked.check()
     if os.path.isdir(os.environ.get("TAPEDELAY_SPOOL", "")):
         raise UsageError(
@@ -169,7 +199,7 @@ def record(
         )
     with (
         _spool(result, keep_spool) as spool,
-        _environment(environment(os.environ, asked, spool=spool, plugin=plugin)),
+        _environment(environment(os.environ, asked, spool=spool, plugin=plugin) | _delays(asked, spool)),
     ):
         engine_hook.install()
         try:
@@ -191,6 +221,32 @@ def record(
                     )
     if result.faults:
         raise result.faults[0]
+
+
+def _asked_delays(
+    delays: Plan | str | Sequence[Plan | str],
+    *,
+    allow_unmatched: bool,
+    write_plan: str | Path | None,
+    force: bool,
+) -> AskedDelays | None:
+    if isinstance(delays, Sequence) and not delays and write_plan is None:
+        return None
+    from .delays import asked_delays
+
+    given = list(delays) if isinstance(delays, Sequence) and not isinstance(delays, str) else [delays]
+    return asked_delays(
+        given, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force, in_python=True
+    )
+
+
+def _delays(asked: Asked, spool: Path) -> dict[str, str]:
+    """Leave the plan for the plugin, if there is one; return the variables that name it."""
+    if asked.delays is None or asked.delays.plan is None:
+        return {}
+    from .delays import leave_plan
+
+    return leave_plan(asked.delays.plan, spool)
 
 
 @contextmanager

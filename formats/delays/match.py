@@ -20,7 +20,9 @@ from .resolved import Delays
 __all__ = ["Anchors", "LineMatch", "Matched", "match_plan"]
 
 _Rows = npt.NDArray[np.int64]
-_COLUMNS = ("op", "kind", "name", "label", "queue", "access_set")
+_COLUMNS = ("op", "kind", "name", "label", "queue", "access_set", "origin")
+HOST_KIND = "host"
+"""Kind of what a host thread does by itself: no engine issues it, recordings conclude it."""
 _ORDINAL = re.compile(r"#[0-9]+ ")
 
 
@@ -138,13 +140,19 @@ class Anchors:
         self._ops = Columns(tape.columns("ops", _COLUMNS))
         self.op_ids = self._ops.ints("op")
         self._masks: dict[tuple[str, Glob | str], Bools] = {}
-        self._matching: dict[Pattern, _Rows] = {}
+        self._matching: dict[tuple[str, Glob | None, Glob | None, Glob | None], _Rows] = {}
+        self._counted: dict[tuple[str, Glob | None, Glob | None, Glob | None], _Rows] = {}
+        self._issued: Bools = self._ops.words("origin").isin(["observed"])
         self._place: tuple[_Rows, _Rows] | None = None
 
     @property
     def queue(self) -> _Rows:
         """Queue of each row."""
         return self._ops.ints("queue")
+
+    def kind(self, row: int) -> str:
+        """Return the kind of a row."""
+        return str(self._ops.words("kind")[row])
 
     def named(self, row: int) -> tuple[str, str]:
         """Return kind and name of a row as a pattern says them; the name is empty where it has none."""
@@ -155,7 +163,7 @@ class Anchors:
 
     def matching(self, pattern: Pattern) -> _Rows:
         """Return the rows that match a pattern, whichever of them it means, in issue order."""
-        key = Pattern(EVERY, pattern.kind, pattern.name, pattern.touching, pattern.on)
+        key = (pattern.kind, pattern.name, pattern.touching, pattern.on)
         known = self._matching.get(key)
         if known is not None:
             return known
@@ -170,9 +178,26 @@ class Anchors:
             self._matching[key] = rows
         return rows
 
+    def counted(self, pattern: Pattern) -> _Rows:
+        """Return the rows that match and that ``first``, ``2nd``, ... and ``+K`` count, in issue order.
+
+        What no engine issues is not counted, so that a count means the same op while the engine runs; but
+        patterns of kind `host` count ops of that kind.
+        """
+        key = (pattern.kind, pattern.name, pattern.touching, pattern.on)
+        known = self._counted.get(key)
+        if known is None:
+            rows = self.matching(pattern)
+            known = rows if pattern.kind == HOST_KIND else rows[self._issued[rows]]
+            if sum(map(len, self._counted.values())) + len(known) <= 4 * MAX_LINES:
+                self._counted[key] = known
+        return known
+
     def rows(self, pattern: Pattern) -> _Rows:
         """Return the rows that a pattern means."""
-        rows = self.matching(pattern)
+        if pattern.which == EVERY and not pattern.further:
+            return self.matching(pattern)
+        rows = self.counted(pattern)
         if pattern.which == LAST:
             rows = rows[-1:]
         elif pattern.which != EVERY:
@@ -180,8 +205,8 @@ class Anchors:
         return self._further(rows, pattern.further) if pattern.further else rows
 
     def nth(self, pattern: Pattern, row: int) -> int:
-        """Return the how-manieth of those that match a row is, from 1; 0 where it does not match."""
-        rows = self.matching(pattern)
+        """Return the how-manieth of those that are counted a row is, from 1; 0 where it is none of them."""
+        rows = self.counted(pattern)
         at = int(np.searchsorted(rows, row))
         return at + 1 if at < len(rows) and int(rows[at]) == row else 0
 
@@ -189,9 +214,10 @@ class Anchors:
         """Return the rows so many places further on the same queues; none where a queue ends before."""
         if self._place is None:
             order = np.argsort(self.queue, kind="stable").astype(np.int64)
+            issued = self._issued[order]
             place = np.empty(len(order), np.int64)
-            place[order] = np.arange(len(order))
-            self._place = order, place
+            place[order] = np.cumsum(issued) - 1  # of the newest one that counts, up to itself
+            self._place = order[issued], place
         order, place = self._place
         at = place[rows] + count
         rows, at = rows[at < len(order)], at[at < len(order)]

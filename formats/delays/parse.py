@@ -13,12 +13,12 @@ from .plan import (
     ANY_KIND,
     EVERY,
     LAST,
+    MAX_ANCHORS,
     MAX_BYTES,
     MAX_LINE,
     MAX_LINES,
     MAX_NS,
     MAX_NTH,
-    MAX_PATTERNS,
     MAX_SEED,
     VERSION,
     Line,
@@ -42,6 +42,10 @@ _TIME = re.compile(r"([0-9]{1,13})(?:\.([0-9]{1,9}))?(ns|us|ms|s)")
 _NO_TIME = "a time with a unit of ns, us, ms, s, such as 3ms"
 _FURTHER = re.compile(r"\+([0-9]{1,10})")
 _EXACT = re.compile(rf"#([0-9]{{1,18}}) \+([0-9]{{1,13}})(ns|us|ms|s) ({'|'.join(PLACES)})")
+_COUNTED = re.compile(
+    r"(first|[1-9][0-9]{0,8}(?:st|nd|rd|th)) ([a-z]+) on ([A-Za-z0-9_.]+)"
+    rf" \+([0-9]{{1,13}})(ns|us|ms|s) ({'|'.join(PLACES)})"
+)
 _KINDS = frozenset((*OP_KINDS, ANY_KIND))
 _FORM = "WHICH KIND [of NAME] [touching NAME] [on NAME] +TIME [PLACE], #OP +TIME or random seed=N max=TIME"
 
@@ -87,7 +91,7 @@ class _Reader:
             raise self.error(0, f"{len(text):,} characters", f"at most {MAX_BYTES:,}")
         lines: list[Line] = []
         notes: list[str] = []
-        patterns = 0
+        self._anchors = set[tuple[str, Glob | None, Glob | None, Glob | None]]()
         waiting = header
         if text.startswith("\ufeff"):
             text = text[1:]
@@ -95,10 +99,9 @@ class _Reader:
             raw = ended.removesuffix("\n").removesuffix("\r")
             if number > 2 * MAX_LINES:
                 raise self.error(number, f"more than {2 * MAX_LINES:,} lines", "fewer")
-            exact = _EXACT.fullmatch(raw)  # what plans of many lines consist of
-            if exact and not waiting and int(exact[2]) * UNITS[exact[3]] <= MAX_NS:
-                ns = int(exact[2]) * UNITS[exact[3]]
-                lines.append(Line(int(exact[1]), ns, PLACES.index(exact[4]), number=number))
+            simple = None if waiting else self._simple(raw, number)
+            if simple is not None:
+                lines.append(simple)
             else:
                 words = _Words(self, number, raw)
                 if not words.left:
@@ -110,19 +113,41 @@ class _Reader:
                     waiting = False
                     continue
                 line = words.line()
-                patterns += isinstance(line.anchor, Pattern)
                 lines.append(line)
             if len(lines) > MAX_LINES:
                 raise self.error(number, f"more than {MAX_LINES:,} delays", "fewer, or one rule for many ops")
-            if patterns > MAX_PATTERNS:
-                raise self.error(
-                    number, f"more than {MAX_PATTERNS:,} delays that name no op id", "fewer of them"
-                )
+            anchor = lines[-1].anchor
+            if isinstance(anchor, Pattern):
+                self._anchors.add((anchor.kind, anchor.name, anchor.touching, anchor.on))
+                if len(self._anchors) > MAX_ANCHORS:
+                    raise self.error(
+                        number,
+                        f"more than {MAX_ANCHORS:,} patterns that differ in more than a count",
+                        "fewer of them",
+                    )
         if waiting:
             raise self.error(1, "no header line", f"`{HEADER} {VERSION}` as the first line")
         if not header and not lines:
             raise self.error(0, "no delay", _FORM)
         return Plan(tuple(lines), tuple(notes), self._name)
+
+    def _simple(self, raw: str, number: int) -> Line | None:
+        """Return the line if it is of a form that plans of many lines consist of."""
+        m = _EXACT.fullmatch(raw)
+        if m is not None:
+            ns = int(m[2]) * UNITS[m[3]]
+            return None if ns > MAX_NS else Line(int(m[1]), ns, PLACES.index(m[4]), number=number)
+        m = _COUNTED.fullmatch(raw)
+        if m is None or m[2] not in _KINDS:
+            return None
+        ns = int(m[4]) * UNITS[m[5]]
+        if ns > MAX_NS:
+            return None
+        glob = self._kept.get(m[3])
+        if glob is None:
+            glob = self._kept[m[3]] = Glob.of(m[3])
+        which = 1 if m[1] == "first" else int(m[1][:-2])
+        return Line(Pattern(which, m[2], on=glob), ns, PLACES.index(m[6]), number=number)
 
     def error(self, number: int, found: str, expected: str) -> PlanError:
         return PlanError(

@@ -11,12 +11,12 @@ __all__ = [
     "ANY_KIND",
     "EVERY",
     "LAST",
+    "MAX_ANCHORS",
     "MAX_BYTES",
     "MAX_LINE",
     "MAX_LINES",
     "MAX_NS",
     "MAX_NTH",
-    "MAX_PATTERNS",
     "MAX_SEED",
     "MAX_TOTAL_NS",
     "VERSION",
@@ -30,9 +30,9 @@ VERSION = 1
 
 MAX_BYTES = 32 << 20
 MAX_LINES = 1_000_000
-MAX_PATTERNS = 1_000
+MAX_ANCHORS = 1_000
 MAX_LINE = 4_096
-"""Bounds on what is read; `MAX_PATTERNS` counts the lines that name no op id."""
+"""Bounds on what is read; `MAX_ANCHORS` counts what patterns look for, whichever of the ops they mean."""
 
 MAX_NS = 3_600 * 10**9
 """The longest delay: one hour."""

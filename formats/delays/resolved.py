@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..schema import DELAY_PLACES
+
 __all__ = ["AFTER_END", "BEFORE_ISSUE", "BEFORE_START", "PLACES", "Delays"]
 
-PLACES = ("before_issue", "before_start", "after_end")
+PLACES = DELAY_PLACES
 """Where a delay stands: on the issuing host thread, on the queue before the op, or between its end and all
 that waits for it. `Delays.place` holds indices into this."""
 

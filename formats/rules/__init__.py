@@ -10,7 +10,7 @@ from .buffers import buffers_live, buffers_nest
 from .keys import keys_and_refs, words_and_signs
 from .limits import nothing_grows_over
 from .lookup import Tables
-from .manifest import edges_join, graphs_hold, manifest_agrees, profiles_known
+from .manifest import delays_hold, edges_join, graphs_hold, manifest_agrees, profiles_known
 from .ops import SURVEYED, ops_aim, ops_in_time, ops_synchronise, queues_issue
 from .sets import access_ranges, sets_and_lists
 
@@ -33,5 +33,6 @@ ALL_RULES: tuple[Rule, ...] = (
     edges_join,
     manifest_agrees,
     graphs_hold,
+    delays_hold,
     profiles_known,
 )

@@ -15,7 +15,7 @@ from ..tape import Tape
 from ..validate import Findings
 from .lookup import Tables, groups
 
-__all__ = ["edges_join", "graphs_hold", "manifest_agrees", "profiles_known"]
+__all__ = ["delays_hold", "edges_join", "graphs_hold", "manifest_agrees", "profiles_known"]
 
 _PATH = re.compile(r"(^|[\s\"'=:,(])(/[\w.-]+/|[A-Za-z]:\\|~/|\\\\)")
 
@@ -50,10 +50,30 @@ def manifest_agrees(found: Findings, tape: Tape, tables: Tables) -> None:
         found.add("counts", "manifest", None, "complete, but a process is not")
     if m.lost < sum(p.lost for p in m.processes):
         found.add("counts", "manifest", None, "lost is less than the processes' together")
-    said = {"engine": m.engine, "switches": m.switches, "notes": list(m.notes)}
+    if [d.line for d in m.delays] != sorted({d.line for d in m.delays if d.line > 0}):
+        found.add("delay", "manifest", None, "lines of the plan do not count up from 1")
+    said = {
+        "engine": m.engine,
+        "switches": m.switches,
+        "notes": list(m.notes),
+        "delays": [d.text for d in m.delays],
+    }
     for key, text in _texts(said, "manifest"):
         if _PATH.search(text):
             found.add("private", "manifest", None, f"{key} looks like a path")
+
+
+def delays_hold(found: Findings, tape: Tape, tables: Tables) -> None:
+    """Check that applied delays stand in issue order and come from lines of a plan."""
+    d = tables["delays"]
+    if not d.rows:
+        return
+    op, line = d.ints("op"), d.ints("line")
+    before = np.concatenate([op[:1], op[:-1]])
+    found.rows("delay", "delays", op < before, lambda r: f"op {op[r]} behind a later one")
+    found.rows("delay", "delays", line < 1, lambda r: f"line {line[r]} of a plan")
+    if not tape.manifest.delays:
+        found.add("delay", "delays", None, "delays without a plan in the manifest")
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -90,7 +110,7 @@ def graphs_hold(found: Findings, tape: Tape, tables: Tables) -> None:
     if not n.rows:
         return
     sources = tape.table("nodes").column("sources").combine_chunks()
-    flat = sources.flatten().fill_null(-2).to_numpy()
+    flat = sources.flatten().fill_null(-1).to_numpy()  # null: an empty place
     counts = sources.value_lengths().fill_null(0).to_numpy()
     owner = np.repeat(np.arange(n.rows), counts)
     total = np.array([length[i] for i in graph.tolist()], np.int64)

@@ -17,10 +17,13 @@ import numpy as np
 from ....formats.builder import TapeBuilder
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
-from ....formats.tape import Manifest, Tape
+from ....formats.tape import DelayLine, Manifest, Tape
+from ...delays.spool import read_line_counts
 from ...telemetry.table import Place, with_telemetry
 from .definitions import Spool
+from .delays import delays_table
 from .files import REPORT_BYTES_MAX, read_regular
+from .graphs import GraphTables
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
@@ -39,6 +42,8 @@ _PATH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s:;,'\")]+")
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,24}")
 _TEXT_MAX = 500
 _SAID_MAX = 100
+_LINES_MAX = 1000
+"""Lines of a plan that the manifest holds."""
 _REPORT = ("package", "version", "fault")
 
 
@@ -59,6 +64,7 @@ def collect_directory(directory: Path) -> Tape:
             next_step="see that the program loads ggml and that ggml can load plugins",
         )
     tape = collect(spools)
+    tape.manifest = replace(tape.manifest, delays=_plan(directory))
     packages = hook_reports(directory)
     if packages and tape.manifest.engine:
         engine = {
@@ -87,6 +93,13 @@ def _since_origin(tape: Tape, spools: Sequence[Spool]) -> int | None:
         if made.wall_offset_ns is not None:
             return _shift(s) - made.wall_offset_ns
     return None
+
+
+def _plan(directory: Path) -> tuple[DelayLine, ...]:
+    """Return the plan under which the recording was made, as the manifest may hold it."""
+    found = read_line_counts(directory)
+    lines = [] if found is None else found[2][:_LINES_MAX]
+    return tuple(DelayLine(c.line, _mask(c.text), c.count) for c in lines)
 
 
 def hook_reports(directory: Path) -> list[dict[str, str]]:
@@ -120,6 +133,7 @@ class _Collector:
         self.spools = list(spools)
         self.builder = TapeBuilder()
         self.naming = Naming()
+        self.graphs = GraphTables(self.builder)
         self.rows = OpRows()
         self.sets = AccessSets()
         self.origin_ns = min(
@@ -138,6 +152,7 @@ class _Collector:
                 sets=self.sets,
                 builder=self.builder,
                 naming=self.naming,
+                graphs=self.graphs,
             )
             for p, (s, at) in enumerate(zip(self.spools, positions, strict=True))
         ]
@@ -146,9 +161,13 @@ class _Collector:
         ops = self.rows.finish()
         for d in done:
             d.link_buffers()
+        nodes = self.graphs.finish(self.rows)
         built = self.builder.build()
         tables = {n: built.table(n) for n in built.present}
-        tables |= {"ops": ops, "accesses": self.sets.finish()}
+        tables |= {"ops": ops, "accesses": self.sets.finish(), **nodes}
+        delays = delays_table([d.delays() for d in done], self.rows.numbered)
+        if delays is not None:
+            tables["delays"] = delays
         return Tape(self._manifest(done), tables)
 
     def _positions(self) -> list[list[int]]:

@@ -13,6 +13,8 @@ from ....formats.builder import TapeBuilder
 from ....formats.tape import Coverage, Process
 from .calls import CallLog
 from .definitions import Spool
+from .delays import Applied, applied, before_start_ns, wanted_slots
+from .graphs import GraphTables
 from .inputs import Filling, Moment, infer
 from .layout import NO_QUEUE, NONE, Flag, Kind
 from .places import Naming, Places
@@ -20,9 +22,15 @@ from .record import Record
 from .rows import AFTER, BEFORE, SELF, AccessSets, OpRows
 from .serial import Call, handovers
 from .sets import TouchedBytes
+from .steps import Steps
 
 __all__ = ["ProcessCollector"]
 
+_SCHEDULER_CALLS: dict[int, str] = {
+    Kind.SCHED_COMPUTE: "compute",
+    Kind.SCHED_ALLOC: "allocate",
+    Kind.SCHED_RESET: "reset",
+}
 _TAKE_TIME = ("compute", "copy", "memset", "sync")
 # Plain numbers: an operator of IntFlag costs as much as all else that is done for a record.
 _HOST, _FOREIGN, _FAILED, _META, _CHILD, _SPAN = (
@@ -55,7 +63,7 @@ class ProcessCollector:
         The place of each record in the issue order of all processes.
     shift_ns : int
         Added to the process's times gives times since the tape's origin.
-    rows, sets, builder, naming
+    rows, sets, builder, naming, graphs
         Where rows, tables and names go.
     """
 
@@ -70,6 +78,7 @@ class ProcessCollector:
         sets: AccessSets,
         builder: TapeBuilder,
         naming: Naming,
+        graphs: GraphTables,
     ) -> None:
         self.spool = spool
         self.process = process
@@ -79,6 +88,8 @@ class ProcessCollector:
         self.builder = builder
         self.naming = naming
         self.places = Places(spool, builder, naming, process)
+        self.steps = Steps(spool)
+        self._first_graph = graphs.add(spool, self.places, process, self.steps, positions)
         self._touched = TouchedBytes(self.places, sets)
         self.failed_computes = 0
         self.device_computes = 0
@@ -100,8 +111,11 @@ class ProcessCollector:
         # Without a second thread there is nobody to hand over to.
         self._log = CallLog(spool) if sum(spool.host_threads()) > 1 else None
         self._moments: dict[int, list[Moment]] = {}
+        self._step_at: dict[int, int] = {}
         self._other_sync: dict[str, int] = {}
         self._runs: dict[int, tuple[int, int]] = {}
+        self._held_up = dict.fromkeys(wanted_slots(spool), -1)
+        self._late_start = before_start_ns(spool)
         # The switch was set when the devices were made, which are all of them synchronous then.
         synchronous = spool.switches.get("TAPEDELAY_SYNC") == "on"
         self._synchronous = {
@@ -124,9 +138,11 @@ class ProcessCollector:
         positions = np.array(self.positions, np.int64)[kept].tolist()
         for record in map(Record, positions, slots, *columns):
             self._take(record)
+        self.rows.give_steps(self.positions, self.steps.step, self.steps.split)
         self._close_metas()
         self._resolve()
         self._add_handovers()
+        self._step_at = dict(zip(self.positions, self.steps.step.tolist(), strict=True))
         for thread, moments in self._moments.items():
             for filling in infer(moments):
                 self._add_filling(thread, filling)
@@ -156,6 +172,8 @@ class ProcessCollector:
         if not handler(self, r, values):  # nothing that orders or touches anything
             return
         op = self.rows.add_values(r.position, SELF, values)
+        if r.slot in self._held_up:
+            self._held_up[r.slot] = op
         self._count(values)
         self._complete(r, values)
         if group is not None:
@@ -178,7 +196,9 @@ class ProcessCollector:
                 "duration_ns": max(0, run[1] - run[0]),
             }
         if r.end_ns:
-            return {"start_after_issue_ns": 0, "duration_ns": max(0, r.end_ns - r.issue_ns)}
+            # a wait is held up when it is over
+            late = 0 if r.kind in (Kind.SYNC, Kind.EVENT_SYNC) else self._late_start.get(r.slot, 0)
+            return {"start_after_issue_ns": late, "duration_ns": max(0, r.end_ns - r.issue_ns - late)}
         return {}
 
     def _count(self, values: dict[str, Any]) -> None:
@@ -278,6 +298,16 @@ class ProcessCollector:
         values |= {"kind": "mark", "queue": values["issuer"], "name": "queue freed"}
         return True
 
+    def _on_scheduler(self, r: Record, values: dict[str, Any]) -> bool:
+        """A call on the scheduler is no work of its own: a mark, without the time of what was done in it."""
+        for name in ("start_after_issue_ns", "duration_ns"):
+            values.pop(name, None)
+        what = _SCHEDULER_CALLS[r.kind]
+        if r.kind != Kind.SCHED_RESET and r.d != NONE:
+            what += f" graph {self._first_graph + r.d}"
+        values |= {"kind": "mark", "queue": values["issuer"], "name": f"scheduler {what}"}
+        return True
+
     def _on_split_copy_wait(self, r: Record, values: dict[str, Any]) -> bool:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
         values |= {"kind": "wait", "sync": self._sync("split copy")}
@@ -357,7 +387,7 @@ class ProcessCollector:
     def _add_filling(self, thread: int, filling: Filling) -> None:
         host = self.places.thread(thread)
         before = filling.before
-        self.rows.add(
+        op = self.rows.add(
             filling.position if before else self._last_of.get(filling.position, filling.position),
             BEFORE if before else AFTER,
             kind="host",
@@ -367,6 +397,7 @@ class ProcessCollector:
             access_set=self._touched.inferred(filling.writes),
             origin="inferred",
         )
+        self.rows.set_step(op, self._step_at[filling.compute])
 
     def link_buffers(self) -> None:
         """Name the ops that begin and end each buffer, once ops have their numbers."""
@@ -374,6 +405,10 @@ class ProcessCollector:
         for column, ops in (("alloc_op", self._alloc), ("free_op", self._free)):
             for buffer, op in ops.items():
                 rows[self.places.buffers[buffer]][column] = int(self.rows.numbered[op])
+
+    def delays(self) -> Applied:
+        """Return the delays that were applied, and the op of each."""
+        return applied(self.spool, self._held_up)
 
     # --- manifest -------------------------------------------------------------------------------------------
 
@@ -427,6 +462,11 @@ class ProcessCollector:
             found.append(
                 f"{self.unresolved} waits whose record was not seen: findings that depend on them are unknown"
             )
+        if self.steps.unsplit:
+            found.append(
+                f"{self.steps.unsplit} steps were computed in other pieces than the scheduler's splits: "
+                "their ops have no split"
+            )
         if self.spool.torn:
             found.append("the last definition was cut short: the process died while it wrote it")
         if self.spool.failed:
@@ -451,6 +491,9 @@ _HANDLERS: dict[int, _Handler] = {
     Kind.EVENT_FREE: ProcessCollector._on_event_free,
     Kind.QUEUE_FREE: ProcessCollector._on_queue_free,
     Kind.SPLIT_COPY_WAIT: ProcessCollector._on_split_copy_wait,
+    Kind.SCHED_COMPUTE: ProcessCollector._on_scheduler,
+    Kind.SCHED_ALLOC: ProcessCollector._on_scheduler,
+    Kind.SCHED_RESET: ProcessCollector._on_scheduler,
 }
 """What a record becomes; kinds that are not here have no row of their own."""
 _TAKEN = (*_HANDLERS, Kind.QUEUE_INIT)

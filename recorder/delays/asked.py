@@ -1,0 +1,66 @@
+"""What the user wants delayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...formats.delays import Plan
+from ...formats.disk import check_output
+from ...formats.errors import UsageError
+from .plans import engine_plan
+
+__all__ = ["AskedDelays", "asked_delays"]
+
+
+@dataclass(frozen=True)
+class AskedDelays:
+    """Delays of a recording.
+
+    Attributes
+    ----------
+    plan : Plan or None
+        Of patterns that a running engine can follow, see `engine_plan`; None: what a raw recording has.
+    allow_unmatched : bool
+        A line that applied nowhere is no fault.
+    write_plan : Path or None
+        Where to write what was applied, as an exact plan.
+    """
+
+    plan: Plan | None
+    allow_unmatched: bool = False
+    write_plan: Path | None = None
+    in_python: bool = False
+
+    @property
+    def allow(self) -> str:
+        """How the user allows that a line delays nothing."""
+        return "allow_unmatched=True" if self.in_python else "--allow-unmatched"
+
+
+def asked_delays(
+    delays: Sequence[str | Plan],
+    *,
+    allow_unmatched: bool,
+    write_plan: str | Path | None,
+    force: bool = False,
+    in_python: bool = False,
+) -> AskedDelays:
+    """Return what is asked for, refused before anything runs where it cannot be done.
+
+    Raises
+    ------
+    MissingInput, PlanError, VersionError
+        A plan is none.
+    UsageError
+        A line names what nobody can know while the engine runs, or the plan cannot be written.
+    """
+    target = None if write_plan is None else Path(write_plan).absolute()
+    if target is not None:
+        check_output(target, force=force)
+        if not target.parent.is_dir():
+            raise UsageError("its folder is not there", where=str(target), next_step="make the folder first")
+    where = "delays" if in_python else "--delays"
+    plan = engine_plan(delays, where) if delays else None
+    return AskedDelays(plan, allow_unmatched, target, in_python)
