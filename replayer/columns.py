@@ -22,9 +22,7 @@ _TIMES = ("issue_ns", "start_after_issue_ns", "duration_ns")
 _NO_EDGE = WAIT_STATES.index("none")
 
 
-def core_tape(
-    tape: Tape, *, times: bool = True, suppose: Mapping[str, str] | None = None
-) -> _core.Tape:
+def core_tape(tape: Tape, *, times: bool = True, suppose: Mapping[str, str] | None = None) -> _core.Tape:
     """Return a tape as the native core reads it, with its edges resolved.
 
     Columns are not copied, but for words whose dictionary is another than the schema's, and for columns of

@@ -19,7 +19,7 @@ from .columns import Ops, Queues, Table
 from .contract import RULES, Contract
 from .order import Order, Stuck
 from .resolver import resolve
-from .switched import Added, added_by_switches
+from .switched import Added, added_by_switches, weakened_by_switches
 
 __all__ = [
     "RULES",
@@ -32,4 +32,5 @@ __all__ = [
     "Table",
     "added_by_switches",
     "resolve",
+    "weakened_by_switches",
 ]

@@ -10,7 +10,7 @@ from ..schema import OP_KINDS
 from ..switches import DIRECTIONS, SWITCHES, Effect, family
 from ..tape import Tape
 
-__all__ = ["Added", "added_by_switches"]
+__all__ = ["Added", "added_by_switches", "weakened_by_switches"]
 
 _KIND = {k: 1 << i for i, k in enumerate(OP_KINDS)}
 _DIRECTION = {d: 1 << i for i, d in enumerate(DIRECTIONS)}
@@ -91,6 +91,19 @@ def added_by_switches(tape: Tape, suppose: Mapping[str, str] | None = None) -> l
                     found[key].add(effect)
         out.append(found[key])
     return out
+
+
+def weakened_by_switches(tape: Tape) -> Iterator[tuple[str, str]]:
+    """Yield the switches that were on and take away from what a tape says, and what."""
+    said = {s.name: s for s in SWITCHES if s.weakens and tape.manifest.switches.get(s.name) == "on"}
+    if not said:
+        return
+    devices = flat(tape.table("devices"))
+    columns = [words(devices, c) for c in ("name", "kind", "profile")]
+    here = {b for b, played in (family(*map(str, d)) for d in zip(*columns, strict=True)) if not played}
+    for switch in said.values():
+        if here & set(switch.backends):
+            yield switch.name, switch.weakens
 
 
 def _effects(backend: str, state: Mapping[str, str]) -> Iterator[Effect]:

@@ -7,7 +7,7 @@ not depend on the raced data; a report names the conditions that fail.
 from __future__ import annotations
 
 from .baseline import Baseline, read_baseline, write_baseline
-from .findings import Condition, Finding, Group, OpView, Report
+from .findings import Condition, Finding, Group, Hider, OpView, Report
 from .judge import check_tape
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Condition",
     "Finding",
     "Group",
+    "Hider",
     "OpView",
     "Report",
     "check_tape",

@@ -25,7 +25,9 @@ from ...formats.shown import plural
 from ...formats.tape import Tape
 from .baseline import Baseline, read_baseline, write_baseline
 from .findings import NO_OPS, Finding, Group, OpView, Report
+from .hiding import hidden_text
 from .judge import check_tape
+from .roles import roles
 from .stated import compare
 
 __all__ = ["Asked", "check", "render"]
@@ -253,7 +255,29 @@ def _group(group: Group) -> list[str]:
         lines.append("  unknown: a wait that was not seen may order them")
     elif f.verdict == "possible":
         lines.append("  possible: it rests on an inferred or over-approximated fact")
+    return lines + _hidden(group)
+
+
+def _hidden(group: Group) -> list[str]:
+    """Return what hides the findings of a group, and what shows them."""
+    f = group.example
+    lines = []
+    rest = tuple(h for h in f.hidden_by if h not in group.hidden_by)
+    if group.hidden_by:
+        lines.append(f"  hidden by: {hidden_text(group.hidden_by)}")
+    if rest:
+        lines.append(f"  only the first of them hidden by: {hidden_text(rest)}")
+    if f.delay_hides:
+        lines.append(f"  a delay of the {_late(f)[1]} at its issue hides it: `{f.delay_hides}`")
+    if f.delay_shows:
+        lines.append(f"  a delay of the {_late(f)[0]} on its queue shows it: `{f.delay_shows}`")
     return lines
+
+
+def _late(f: Finding) -> tuple[str, str]:
+    """Return which of the two has to come late for a finding to show, and which one after that."""
+    late, after = roles(f, (0, 1))
+    return ("first", "second")[late], ("first", "second")[after]
 
 
 def _bytes(f: Finding) -> str:

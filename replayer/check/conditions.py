@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...formats.edges import weakened_by_switches
 from ...formats.shown import plural
 from ...formats.tape import Coverage, Tape
 from ...formats.window import windows
@@ -90,6 +91,11 @@ def _recording(tape: Tape) -> Iterable[Condition]:
         yield Condition("device_compute", "no device but the host computed anything", True)
     for note in windows(manifest):
         yield Condition("window", f"a {note}: pairs with ops outside are not judged")
+    if manifest.dropped:
+        older = f"{plural(manifest.dropped, 'older record')} dropped by the flight recorder"
+        yield Condition("window", f"{older}: pairs with ops outside are not judged")
+    for name, weakens in weakened_by_switches(tape):
+        yield Condition("waits", f"{name} was on: {weakens}", True)
     if not manifest.complete:
         yield Condition("complete", "the recording did not end cleanly: what followed is not judged")
     if manifest.lost:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .stated import Stated
 
-__all__ = ["NO_OPS", "SCHEMA", "Condition", "Finding", "Group", "OpView", "Report"]
+__all__ = ["NO_OPS", "SCHEMA", "Condition", "Finding", "Group", "Hider", "OpView", "Report"]
 
 NO_OPS = "no ops"
 """What a tape without any op is told."""
@@ -73,6 +73,44 @@ class OpView:
 
 
 @dataclass(frozen=True, slots=True)
+class Hider:
+    """A setting of a debugging switch whose edges order the two ops of a finding.
+
+    Attributes
+    ----------
+    switch, state : str
+        Name and state, see `formats.switches`.
+    setting : str
+        How a person sets it, such as ``GGML_VK_DISABLE_ASYNC=1``.
+    others : tuple of str
+        Settings that it needs beside it.
+    backend : str
+        Set where the device only plays a real backend: the switch works there, not on the test device.
+    """
+
+    switch: str
+    state: str
+    setting: str
+    others: tuple[str, ...] = ()
+    backend: str = ""
+
+    def text(self) -> str:
+        """Return the setting with what it needs."""
+        return self.setting + (f" (with {' and '.join(self.others)})" if self.others else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the setting for ``--json``."""
+        return {
+            "kind": "switch",
+            "switch": self.switch,
+            "state": self.state,
+            "set": self.setting,
+            "with": list(self.others),
+            "real_backend": self.backend or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One pair of ops, or the ops of one deadlock.
 
@@ -99,6 +137,11 @@ class Finding:
         The same for the same kind of finding in another run; baselines hold it.
     accepted : bool
         A baseline holds the signature.
+    hidden_by : tuple of Hider
+        Debugging switches that would order the two ops.
+    delay_hides, delay_shows : str
+        Lines of a delay plan: a delay that gives the op that must come first the time to end, and one that
+        makes it come late. Empty where there is none.
     """
 
     kind: str
@@ -112,6 +155,9 @@ class Finding:
     signature: str
     accepted: bool = False
     hull: bool = False
+    hidden_by: tuple[Hider, ...] = ()
+    delay_hides: str = ""
+    delay_shows: str = ""
 
     @property
     def first(self) -> int:
@@ -167,6 +213,11 @@ class Finding:
             "text": self.text,
             "signature": self.signature,
             "accepted": self.accepted,
+            "hidden_by": [
+                *(h.as_dict() for h in self.hidden_by),
+                *({"kind": "delay", "line": line} for line in [self.delay_hides] if line),
+            ],
+            "shown_by": [{"kind": "delay", "line": line} for line in [self.delay_shows] if line],
         }
 
 
@@ -182,12 +233,15 @@ class Group:
         How many pairs.
     begin, end : int or None
         Hull of the bytes over all of them.
+    hidden_by : tuple of Hider
+        Debugging switches that would order the ops of every one of them.
     """
 
     example: Finding
     count: int = 0
     begin: int | None = None
     end: int | None = None
+    hidden_by: tuple[Hider, ...] = ()
 
     def add(self, begin: int | None, end: int | None) -> None:
         """Count a finding about these bytes."""
@@ -202,6 +256,7 @@ class Group:
             "count": self.count,
             "bytes_begin": self.begin,
             "bytes_end": self.end,
+            "hidden_by": [h.as_dict() for h in self.hidden_by],
             "example": self.example.as_dict(),
         }
 
@@ -304,12 +359,15 @@ class Report:
 
         Keys: ``schema``; ``tape``; ``verdict`` and ``exit_code`` (see the properties); ``counts`` (pairs per
         verdict); ``accepted`` (pairs that the baseline accepts); ``ops``, ``accesses`` (how much was
-        checked); ``groups`` (``count``, ``bytes_begin``, ``bytes_end``, ``example``); ``findings`` (``kind``,
-        ``verdict``, ``fault``, ``ops`` with ``op``, ``label``, ``kind``, ``name``, ``queue``, ``device``,
-        ``step``, ``split``, ``mode``, ``tensor``; ``buffer``, ``begin``, ``end``, ``hull``, ``text``,
-        ``signature``, ``accepted``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale``
-        (baseline signatures without a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``,
-        ``found``; null where nothing is stated).
+        checked); ``groups`` (``count``, ``bytes_begin``, ``bytes_end``, ``hidden_by`` (the switches that
+        hide all of them), ``example``); ``findings`` (``kind``, ``verdict``, ``fault``, ``ops`` with ``op``,
+        ``label``, ``kind``, ``name``, ``queue``, ``device``, ``step``, ``split``, ``mode``, ``tensor``;
+        ``buffer``, ``begin``, ``end``, ``hull``, ``text``, ``signature``, ``accepted``; ``hidden_by``:
+        objects of ``kind`` ``switch`` (``switch``, ``state``, ``set``, ``with``, ``real_backend``: null, or
+        what a test device plays) or ``delay`` (``line`` of a delay plan); ``shown_by``: objects of kind
+        ``delay``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale`` (baseline signatures without
+        a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``, ``found``; null where nothing
+        is stated).
         """
         return {
             "schema": SCHEMA,

@@ -15,6 +15,7 @@ from .conditions import conditions
 from .explain import Views, signature, story
 from .faults import FAULTS, Pair, kind_of
 from .findings import Condition, Finding, Group, Report, ranked
+from .hiding import Hiding
 
 __all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
 
@@ -78,12 +79,14 @@ class _Judge:
         self.stopped = False
         self.pairs = 0
         self.sorted_groups: dict[tuple[Hashable, ...], Group] = {}
+        self.hiding = Hiding(tape, self.core)
 
     def run(self) -> Report:
         """Return the report."""
         walk = self._pass()
         self._deadlocks()
         self._walk(walk)
+        self.hiding.finish(self.report)
         self.report.groups = ranked(self.groups.values())
         self.report.conditions = conditions(self.tape, self.core, self._cut_short())
         if self.baseline is not None:
@@ -158,14 +161,16 @@ class _Judge:
         if group is not None and len(self.report.findings) >= MAX_FINDINGS:
             self.dropped += 1
             group.add(begin, end)
+            self.hiding.add(group, sides[0][0], sides[1][0], listed=False)
             return
         ops = (self.views.of(*sides[0]), self.views.of(*sides[1]))
-        self.sorted_groups[key] = self._add(
+        group = self.sorted_groups[key] = self._add(
             Finding(
                 kind, certainty, fault, ops, what, begin, end,
                 story(kind, fault, ops, what), signature(kind, fault, ops, what), hull=hull,
             )
         )  # fmt: skip
+        self.hiding.add(group, sides[0][0], sides[1][0], listed=True)
 
     def _found(self, pair: Pair) -> None:
         kind = kind_of(pair.fault)
@@ -190,3 +195,4 @@ class _Judge:
                     story("deadlock", "deadlock", ops, ""), signature("deadlock", "deadlock", ops, ""),
                 )
             )  # fmt: skip
+            self.hiding.none()

@@ -6,20 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
-import numpy.typing as npt
-
-from ...formats.delays import BEFORE_START, Anchors, Glob, Line, Pattern, Plan, print_anchor
+from ...formats.delays import BEFORE_START, Line, Pattern, Plan, print_anchor
 from ...formats.delays.plan import MAX_NS
-from ..check.findings import Finding, OpView
+from ..check.findings import Finding
+from ..check.lasting import lasting_anchor
 from ..outcome import Outcome
 from .pairs import roles
 
 __all__ = ["Aim", "aims", "lasting_anchor", "plan_for"]
-
-_NEAR = 8
-_MAX_NTH = 1_000
-_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -109,52 +103,6 @@ def _rounded(ns: int) -> int:
     while ns > 100 * scale:
         scale *= 10
     return -(-ns // scale) * scale
-
-
-def lasting_anchor(anchors: Anchors, row: int, view: OpView, queue: _Ints) -> int | Pattern:
-    """Return an anchor that means exactly one op in the tape and finds it again in another run, else its id.
-
-    Parameters
-    ----------
-    anchors : Anchors
-        Of the whole tape.
-    row : int
-        Row of the whole tape.
-    view : OpView
-        The op.
-    queue : numpy.ndarray of int64, shape (rows,)
-        Queue of each row.
-    """
-    for further in range(_NEAR + 1):
-        near = _before(row, queue, further)
-        if near < 0:
-            break
-        kind, name = anchors.named(near)
-        if not name:
-            continue
-        pattern = _one(anchors, near, Pattern(1, kind, Glob.exactly(name), on=Glob.exactly(view.queue)))
-        if pattern is not None:
-            found = Pattern(pattern.which, kind, pattern.name, on=pattern.on, further=further)
-            if anchors.rows(found).tolist() == [row]:
-                return found
-    plain = _one(anchors, row, Pattern(1, view.kind, on=Glob.exactly(view.queue)))
-    return int(anchors.op_ids[row]) if plain is None else plain
-
-
-def _one(anchors: Anchors, row: int, pattern: Pattern) -> Pattern | None:
-    nth = anchors.nth(pattern, row)
-    if not 1 <= nth <= _MAX_NTH:
-        return None
-    return Pattern(nth, pattern.kind, pattern.name, on=pattern.on)
-
-
-def _before(row: int, queue: _Ints, count: int) -> int:
-    """Return the row so many places before on the same queue; -1 where there is none near."""
-    mine = int(queue[row])
-    while count and row > 0:
-        row -= 1
-        count -= int(queue[row]) == mine
-    return row if not count else -1
 
 
 def plan_for(aim: Aim, anchor: int | Pattern, finding: Finding, op: int) -> Plan:

@@ -1,24 +1,12 @@
-"""The two ops of a finding: which one has to come late, and whether it did."""
+"""The two ops of a finding: whether the one that has to come late did."""
 
 from __future__ import annotations
 
 from ..check.findings import Finding
+from ..check.roles import roles
 from ..outcome import Outcome
 
 __all__ = ["flipped", "roles"]
-
-_ENDS = ("free", "destroy")
-
-
-def roles(finding: Finding, rows: tuple[int, ...]) -> tuple[int, int]:
-    """Return which op has to come late, and after which one."""
-    first, second = rows
-    kinds = [o.kind for o in finding.ops]
-    if finding.fault == "use-before-alloc":
-        return (first, second) if kinds[0] == "alloc" else (second, first)
-    if finding.kind == "lifetime" and kinds[0] in _ENDS and kinds[1] not in _ENDS:
-        return second, first
-    return first, second
 
 
 def flipped(finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:
