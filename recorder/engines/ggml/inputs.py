@@ -32,11 +32,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Filling:
-    """Inferred writes of one batch: placed before (or after) the record at `position`."""
+    """Inferred writes of one batch: placed before (or after) the record at `position`.
+
+    `compute` is the record of the batch's first compute.
+    """
 
     position: int
     before: bool
     writes: tuple[Touch, ...]
+    compute: int
 
 
 @dataclass
@@ -117,7 +121,7 @@ def _filling(batch: _Batch) -> list[Filling]:
     if not writes or batch.first_compute is None:
         return []
     if batch.first_write is not None:
-        return [Filling(batch.first_write, True, tuple(writes))]
+        return [Filling(batch.first_write, True, tuple(writes), batch.first_compute)]
     if batch.not_before is not None:
-        return [Filling(batch.not_before, False, tuple(writes))]
-    return [Filling(batch.first_compute, True, tuple(writes))]
+        return [Filling(batch.not_before, False, tuple(writes), batch.first_compute)]
+    return [Filling(batch.first_compute, True, tuple(writes), batch.first_compute)]

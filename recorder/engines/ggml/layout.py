@@ -117,7 +117,7 @@ GRAPH_NODE = np.dtype(
         ("usage", "u1"),
         ("host", "u1"),
         ("has_params", "u1"),
-        ("reserved", "u1", (5,)),
+        ("reserved", "u1", (9,)),
     ]
 )
 USAGES = ("any", "weights", "compute")

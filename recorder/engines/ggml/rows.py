@@ -34,6 +34,9 @@ class OpRows:
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._keys: list[int] = []
+        self._sorted: Any = np.empty(0, np.int64)
+        self._step_of: list[tuple[Any, Any, Any]] = []
+        self._chosen_steps: dict[int, int] = {}
         self.numbered: Any = np.empty(0, np.int64)
 
     def __len__(self) -> int:
@@ -56,6 +59,20 @@ class OpRows:
             row[_AT[name]] = value
         self._rows[op] = tuple(row)
 
+    def give_steps(self, positions: Any, steps: Any, splits: Any) -> None:
+        """Say to which step and split the ops at these positions belong; -1 = none."""
+        self._step_of.append((np.asarray(positions, np.int64), steps, splits))
+
+    def set_step(self, op: int, step: int) -> None:
+        """Say to which step an op belongs that stands elsewhere."""
+        self._chosen_steps[op] = step
+
+    def number_at(self, position: int) -> int | None:
+        """Return the number of the op of the record at `position`, once ops are numbered."""
+        key = position * 4 + SELF
+        at = int(np.searchsorted(self._sorted, key))
+        return at if at < len(self._sorted) and self._sorted[at] == key else None
+
     def precedes(self, a: int, b: int) -> bool:
         """Return whether op `a` stands before op `b`."""
         return self._keys[a] < self._keys[b]
@@ -67,7 +84,10 @@ class OpRows:
     def finish(self) -> pa.Table:
         """Number the ops in issue order and return the table."""
         n = len(self._rows)
-        order = np.argsort(np.array(self._keys, np.int64), kind="stable")
+        keys = np.array(self._keys, np.int64)
+        order = np.argsort(keys, kind="stable")
+        self._sorted = keys[order]
+        places = dict(zip(("step", "split"), self._places(keys), strict=True))
         self.numbered = np.empty(n, np.int64)
         self.numbered[order] = np.arange(n)
         take = pa.array(order)
@@ -76,6 +96,10 @@ class OpRows:
         for f in SCHEMAS["ops"]:
             if f.name == "op":
                 arrays.append(pa.array(np.arange(n), f.type))
+                continue
+            if f.name in places:
+                where = places[f.name][order]
+                arrays.append(pa.array(where, f.type, mask=where < 0))
                 continue
             at = _AT.get(f.name)
             if at is None:
@@ -88,6 +112,18 @@ class OpRows:
                 values = tuple(v or "observed" for v in values)
             arrays.append(_array(values, f.type, take))
         return pa.Table.from_arrays(arrays, schema=SCHEMAS["ops"])
+
+    def _places(self, keys: Any) -> tuple[Any, Any]:
+        """Return step and split of each op, -1 = none."""
+        size = max((int(p.max()) + 1 for p, _, _ in self._step_of if len(p)), default=0)
+        step, split = np.full(size + 1, -1, np.int64), np.full(size + 1, -1, np.int64)
+        for positions, steps, splits in self._step_of:
+            step[positions], split[positions] = steps, splits
+        at = np.minimum(keys // 4, size)
+        of_op = step[at]
+        for op, chosen in self._chosen_steps.items():
+            of_op[op] = chosen
+        return of_op, split[at]
 
 
 class AccessSets:

@@ -195,6 +195,8 @@ def _chunks(file: FileIO, begin: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
 _BUFFER_BOTH = (Kind.COPY, Kind.SET, Kind.GET)
 _BUFFER_D = (*_BUFFER_BOTH, Kind.MEMSET, Kind.CLEAR)
 _BUFFER_E = (Kind.MEMSET, Kind.CLEAR, Kind.BUFFER_ALLOC, Kind.BUFFER_FREE)
+_SCHEDS = (Kind.SCHED_COMPUTE, Kind.SCHED_ALLOC, Kind.SCHED_RESET)
+_GRAPHS = (Kind.SCHED_COMPUTE, Kind.SCHED_ALLOC)
 _EVENTS = (Kind.EVENT_RECORD, Kind.EVENT_WAIT, Kind.EVENT_SYNC, Kind.EVENT_FREE)
 
 
@@ -217,6 +219,8 @@ def _check(s: Spool, where: str) -> None:
     wrong |= np.isin(kind, _BUFFER_E) & (r["e"] >= len(s.buffers))
     wrong |= np.isin(kind, _EVENTS) & (r["d"] >= len(s.events))
     wrong |= (kind == Kind.COMPUTE) & (r["d"] >= len(s.sets)) & (r["d"] != NONE)
+    wrong |= np.isin(kind, _SCHEDS) & (r["e"] >= len(s.scheds))
+    wrong |= np.isin(kind, _GRAPHS) & (r["d"] >= len(s.graphs)) & (r["d"] != NONE)
     needs_queue = (Kind.COMPUTE, Kind.EVENT_RECORD, Kind.EVENT_WAIT, Kind.SYNC, Kind.SPLIT_COPY_WAIT)
     wrong |= np.isin(kind, needs_queue) & (r["queue"] == NO_QUEUE)
     cannot = impossible(s, ~wrong)

@@ -166,7 +166,7 @@ struct graph_node {
     uint8_t  usage;           // ggml_backend_buffer_usage, NO_BUFFER = not allocated yet
     uint8_t  host;            // its buffer is host memory
     uint8_t  has_params;
-    uint8_t  reserved[5];
+    uint8_t  reserved[9];
 };
 static_assert(sizeof(graph_node) == 216, "");
 static_assert(offsetof(graph_node, name) == 116 && offsetof(graph_node, usage) == 204, "");
