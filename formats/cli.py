@@ -37,6 +37,9 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "record": Entry("tapedelay.recorder.command", "record", "Run a program and record its schedule."),
+    "doctor": Entry(
+        "tapedelay.recorder.doctor.command", "doctor", "Tell what can be recorded here, what not and why."
+    ),
     "check": Entry(
         "tapedelay.replayer.check.command", "check", "Name the races and lifetime faults of a tape."
     ),

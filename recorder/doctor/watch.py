@@ -1,0 +1,199 @@
+"""Looks at a command's processes from outside while they run: what they have mapped, how they began."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..evidence import Seen, Watched, write_watched
+from ..outcome import Recording
+from .elf import holds_ggml
+
+__all__ = ["Watch"]
+
+_AT_NULL, _AT_SECURE = 0, 23
+_INTERVAL_S = 0.01
+_MERCY_S = 5.0
+"""How long a command has between being asked to end and being ended."""
+_OURS = "libtapedelay_"
+_SYSTEM = ("/lib", "/usr/lib", "/dev/", "/memfd:", "/proc/", "/SYSV")
+
+
+@dataclass
+class _Process:
+    executable: str = ""
+    command: tuple[str, ...] = ()
+    environment: bool | None = None
+    secure: bool = False
+    mapped: set[str] = field(default_factory=set)
+
+
+class Watch:
+    """Watches a command, and ends it after a while (a `Companion`).
+
+    Parameters
+    ----------
+    command : sequence of str
+        The command.
+    limit_s : float
+        After how long.
+
+    Attributes
+    ----------
+    watched : Watched
+        What was seen, once the command has ended.
+    """
+
+    def __init__(self, command: Sequence[str], limit_s: float) -> None:
+        self.watched = Watched()
+        self._command = command
+        self._limit_s = limit_s
+        self._stop = threading.Event()
+        self._processes: dict[tuple[int, str], _Process] = {}
+        self._stopped = False
+
+    @contextmanager
+    def along(self, result: Recording, spool: Path) -> Iterator[Mapping[str, str]]:
+        """Watch until the context is left; what was seen is left in the spool."""
+        thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, signal.valid_signals()
+        )  # they are the main thread's
+        try:
+            thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            yield {}
+        finally:
+            self._stop.set()
+            thread.join()
+            self.watched = self._judge()
+            if self._stopped:
+                result.command_code = 0
+            with suppress(OSError):
+                write_watched(spool, self.watched)
+
+    def _run(self) -> None:
+        begun_s = time.monotonic()
+        killed_s = begun_s + self._limit_s + _MERCY_S
+        while True:
+            looked_s = time.monotonic()
+            for pid in _descendants(os.getpid()):
+                self._look(pid)
+            now_s = time.monotonic()
+            if now_s >= killed_s:
+                self._signal(signal.SIGKILL)
+            elif now_s - begun_s >= self._limit_s and not self._stopped:
+                self._stopped = True
+                self._signal(signal.SIGTERM)
+            if self._stop.wait(max(_INTERVAL_S, 10 * (now_s - looked_s))):
+                return
+
+    def _signal(self, number: int) -> None:
+        for pid in _descendants(os.getpid()):
+            with suppress(OSError):
+                os.kill(pid, number)
+
+    def _look(self, pid: int) -> None:
+        proc = Path(f"/proc/{pid}")
+        executable = ""
+        with suppress(OSError):
+            executable = os.readlink(proc / "exe")
+        # A process that becomes another program is another one to us.
+        seen = self._processes.setdefault((pid, executable), _Process(executable))
+        with suppress(OSError):
+            words = (proc / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            seen.command = tuple(w.decode("utf-8", "replace") for w in words)[:1000]
+        if seen.environment is None:
+            with suppress(OSError):
+                variables = (proc / "environ").read_bytes()
+                if variables or seen.mapped:  # a process that is just being made has none yet
+                    seen.environment = b"TAPEDELAY_SPOOL=" in variables
+        with suppress(OSError):
+            seen.secure = seen.secure or _secure((proc / "auxv").read_bytes())
+        with suppress(OSError):
+            for line in (proc / "maps").read_text(errors="replace").splitlines():
+                words_of_line = line.split(maxsplit=5)
+                if len(words_of_line) == 6 and words_of_line[5].startswith("/"):
+                    seen.mapped.add(words_of_line[5].removesuffix(" (deleted)"))
+
+    def _judge(self) -> Watched:
+        programs = {p.executable for p in self._processes.values()}
+        alone = _program(self._command)
+        seen = list(self._processes.values())
+        if alone is not None and alone.executable not in programs:  # it ended before it could be looked at
+            seen.insert(0, alone)
+        kinds: dict[str, str] = {}
+        return Watched(tuple(_judged(p, kinds) for p in seen), self._limit_s if self._stopped else None)
+
+
+def _program(command: Sequence[str]) -> _Process | None:
+    """Return what is known of a command by its file alone."""
+    found = shutil.which(command[0]) if command else None
+    if found is None:
+        return None
+    path = os.path.realpath(found)
+    secure = False
+    with suppress(OSError):
+        secure = bool(os.stat(path).st_mode & (stat.S_ISUID | stat.S_ISGID)) and os.geteuid() != 0
+    return _Process(path, tuple(command), True, secure, {path})
+
+
+def _judged(p: _Process, kinds: dict[str, str]) -> Seen:
+    for path in p.mapped:
+        if path not in kinds:
+            kinds[path] = holds_ggml(Path(path)) if _may_hold(path, p.executable) else ""
+    return Seen(
+        p.command,
+        p.executable,
+        p.environment,
+        p.secure,
+        any(_OURS in Path(path).name for path in p.mapped),
+        tuple(sorted(path for path in p.mapped if kinds[path] == "exporting")),
+        tuple(sorted(path for path in p.mapped if kinds[path] == "hidden")),
+    )
+
+
+def _may_hold(path: str, executable: str) -> bool:
+    """Whether a file is worth reading: libraries of the system are not, unless their name says so."""
+    name = Path(path).name
+    if _OURS in name:
+        return False
+    named = any(word in name for word in ("ggml", "llama", "whisper"))
+    return path == executable or named or not path.startswith(_SYSTEM)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the processes below one, nearest first."""
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, IndexError, ValueError):  # it ends meanwhile
+                parent = int(Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1])
+                below.setdefault(parent, []).append(int(name))
+    found = [pid]
+    for p in found:
+        found += below.get(p, ())
+    return found[1:]
+
+
+def _secure(vector: bytes) -> bool:
+    """Return whether the auxiliary vector says that user, group or capabilities changed at the start."""
+    pair = struct.Struct("QQ")
+    for at in range(0, len(vector) - pair.size + 1, pair.size):
+        key, value = pair.unpack_from(vector, at)
+        if key == _AT_SECURE:
+            return bool(value)
+        if key == _AT_NULL:
+            break
+    return False
