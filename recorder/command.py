@@ -17,6 +17,7 @@ from .asked import Asked, profile_names
 from .companion import Companion
 from .patience import patience
 from .session import Recording, collect_command, collect_spool, record_command
+from .tap import Tap
 from .telemetry import INTERVAL_MS, Telemetry
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 )
 @click.option("--allow-unmatched", is_flag=True, help="A line of the plan that delays no op is no error.")
 @click.option("--write-plan", type=FILE, metavar="FILE", help="Write the applied delays as an exact plan.")
+@click.option(
+    "--tap", is_flag=True, help="Record the scheduler's own view, too: step, split, graphs (LD_PRELOAD)."
+)
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
 @click.option(
     "--json",
@@ -89,6 +93,7 @@ def record(
     delays: tuple[str, ...],
     allow_unmatched: bool,
     write_plan: Path | None,
+    tap: bool,
     force: bool,
     as_json: bool,
     json_file: Path | None,
@@ -123,7 +128,11 @@ def record(
         )
     if delays or write_plan is not None:
         asked = replace(asked, delays=_delays(delays, allow_unmatched, write_plan, force))
+    if from_spool is not None and tap:
+        raise UsageError("--tap and --from-spool", expected="one of them: a recording that ran had it or not")
     companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms)]
+    if tap:
+        companions.append(Tap())
     with patience() as signals:  # until everything is said
         if from_spool is not None:
             result = collect_spool(from_spool, output, asked, force=force)
@@ -192,6 +201,8 @@ def _say(result: Recording) -> None:
                 if result.lost
                 else "the recording is not complete"
             )
+    if result.untapped:
+        line(result.untapped)
     for text in _applied(result.delays or ()):
         line(text)
     for fault in result.faults:

@@ -49,6 +49,8 @@ class Recording:
         The raw recording, if it was kept.
     delays : tuple of LineCount or None
         How often each line of the plan was applied; None without a plan.
+    untapped : str
+        Why there is nothing of the scheduler on the tape though the tap was asked for.
     """
 
     output: Path
@@ -63,6 +65,7 @@ class Recording:
     faults: list[TapedelayError] = field(default_factory=list)
     spool: Path | None = None
     delays: tuple[LineCount, ...] | None = None
+    untapped: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -99,6 +102,7 @@ class Recording:
             "faults": [f.as_dict() for f in self.faults],
             "spool": None if self.spool is None else str(self.spool),
             "delays": None if self.delays is None else [d.as_dict() for d in self.delays],
+            "untapped": self.untapped or None,
         }
 
 

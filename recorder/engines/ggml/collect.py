@@ -19,6 +19,7 @@ from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.tape import DelayLine, Manifest, Tape
 from ...delays.spool import read_line_counts
+from ...tap import TAP_ASKED
 from ...telemetry.table import Place, with_telemetry
 from .definitions import Spool
 from .delays import delays_table
@@ -28,12 +29,12 @@ from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
 from .spool import read_spools
+from .tapped import tap_notes
 
 __all__ = ["collect", "collect_directory", "hook_reports"]
 
 _PACKAGE = __name__.partition(".")[0]
 """It knows its version in a source tree too, where there is no metadata of a distribution."""
-_NOTE_SPLITS = "split and step: not seen (function tables do not show them)"
 _HANDOVERS = {
     "backend": "ggml callers serialise calls on one backend object",
     "weights": "weights are loaded before another thread uses them",
@@ -63,7 +64,7 @@ def collect_directory(directory: Path) -> Tape:
             where=directory.name,
             next_step="see that the program loads ggml and that ggml can load plugins",
         )
-    tape = collect(spools)
+    tape = collect(spools, tap_asked=(directory / TAP_ASKED).exists())
     tape.manifest = replace(tape.manifest, delays=_plan(directory))
     packages = hook_reports(directory)
     if packages and tape.manifest.engine:
@@ -119,18 +120,19 @@ def hook_reports(directory: Path) -> list[dict[str, str]]:
     return reports
 
 
-def collect(spools: Sequence[Spool]) -> Tape:
+def collect(spools: Sequence[Spool], *, tap_asked: bool = False) -> Tape:
     """Return the tape of some processes' spools.
 
     Times count from the first record of any process; processes are lined up by their wall clocks. Addresses,
     process ids and device descriptions stay behind.
     """
-    return _Collector(spools).tape()
+    return _Collector(spools, tap_asked).tape()
 
 
 class _Collector:
-    def __init__(self, spools: Sequence[Spool]) -> None:
+    def __init__(self, spools: Sequence[Spool], tap_asked: bool) -> None:
         self.spools = list(spools)
+        self.tap_asked = tap_asked
         self.builder = TapeBuilder()
         self.naming = Naming()
         self.graphs = GraphTables(self.builder)
@@ -189,7 +191,7 @@ class _Collector:
                 "build": _mask(first.build),
                 "api_version": first.api_version,
             }
-        notes = [_NOTE_SPLITS]
+        notes = tap_notes(self.spools, self.tap_asked)
         for d in done:
             notes += [n for n in map(_mask, d.notes()[-_SAID_MAX:]) if n not in notes]
         handed = sum((d.handovers for d in done), Counter[str]())
