@@ -2,12 +2,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 
 #include "host.h"
+#include "memory.h"
 #include "queue.h"
 
 namespace td {
@@ -16,63 +16,82 @@ namespace {
 
 constexpr size_t ALIGNMENT = 128;
 
+// Context of a buffer, in front of its memory: who gives one gives both. It lives on while commands that were queued
+// before the buffer was freed may use it.
 struct block {
-    char * base = nullptr;
-    size_t bytes = 0;
-    memory_pool * pool = nullptr;
-    ~block() {
-        free(base);
-        pool->used_bytes -= bytes;
-    }
-};
+    block(memory_pool * p, size_t n) : pool(p), bytes(n) {}
+    char * base() { return reinterpret_cast<char *>(this) + ALIGNMENT; }
 
-// Context of a buffer. The block lives on while commands that were queued before the buffer was freed may use it.
-struct buffer_context {
-    std::shared_ptr<block> memory;
+    memory_pool * const pool;
+    const size_t bytes;
+    std::atomic<uint32_t> users{1};
+    block *before = nullptr, *after = nullptr;   // among the pinned ones
 };
+static_assert(sizeof(block) <= ALIGNMENT, "the memory follows it");
+
+void leave(block * b) {
+    if (b->users.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+        return;
+    }
+    b->pool->used_bytes -= b->bytes;
+    b->~block();
+    free(b);
+}
 
 class keep_alive final : public command {
   public:
-    explicit keep_alive(std::shared_ptr<block> m) : command(command_kind::work), memory_(std::move(m)) {}
-    void run() override { memory_.reset(); }
+    explicit keep_alive(block * m) : command(command_kind::work), memory_(m) { m->users++; }
+    ~keep_alive() override { leave(memory_); }
+    void run() override {}
 
   private:
-    std::shared_ptr<block> memory_;
+    block * const memory_;
 };
 
-struct pinned_ranges {
+// Few of them live at a time. Never destroyed.
+struct pinned_blocks {
     std::mutex mutex;
-    std::map<uintptr_t, size_t> ranges;   // start -> bytes
-    static pinned_ranges & get() {
-        static auto * ranges = new pinned_ranges;
-        return *ranges;
+    block * first = nullptr;
+
+    static pinned_blocks & get() {
+        alignas(pinned_blocks) static unsigned char room[sizeof(pinned_blocks)];
+        static auto * blocks = new (room) pinned_blocks;
+        return *blocks;
+    }
+    void add(block * b) {
+        std::lock_guard<std::mutex> lock(mutex);
+        b->after = first;
+        if (first) {
+            first->before = b;
+        }
+        first = b;
+    }
+    void remove(block * b) {
+        std::lock_guard<std::mutex> lock(mutex);
+        (b->before ? b->before->after : first) = b->after;
+        if (b->after) {
+            b->after->before = b->before;
+        }
     }
 };
 
 memory_pool & pool_of(ggml_backend_buffer_type_t type) { return *static_cast<memory_pool *>(buft_context(type)); }
 
-const std::shared_ptr<block> & memory_of(ggml_backend_buffer_t b) {
-    return static_cast<buffer_context *>(b->context)->memory;
-}
+block * memory_of(ggml_backend_buffer_t b) { return static_cast<block *>(b->context); }
 
 // --- functions of a buffer: they act at once, on the calling thread ------------------------------------------------
 
 void free_buffer(ggml_backend_buffer_t b) {
-    auto * context = static_cast<buffer_context *>(b->context);
-    if (context->memory->pool->pinned) {
-        pinned_ranges & p = pinned_ranges::get();
-        std::lock_guard<std::mutex> lock(p.mutex);
-        p.ranges.erase(uintptr_t(context->memory->base));
+    block * memory = memory_of(b);
+    if (memory->pool->pinned) {
+        pinned_blocks::get().remove(memory);
     }
     queue::push_to_busy(
-        [](void * m) -> std::unique_ptr<command> {
-            return std::make_unique<keep_alive>(*static_cast<std::shared_ptr<block> *>(m));
-        },
-        &context->memory);
-    delete context;
+        [](void * m) { return std::unique_ptr<command>(new (std::nothrow) keep_alive(static_cast<block *>(m))); }, memory);
+    leave(memory);
 }
 
-void * get_base(ggml_backend_buffer_t b) { return memory_of(b)->base; }
+void * get_base(ggml_backend_buffer_t b) { return memory_of(b)->base(); }
 
 void memset_tensor(ggml_backend_buffer_t, ggml_tensor * t, uint8_t value, size_t offset, size_t size) {
     memset(static_cast<char *>(t->data) + offset, value, size);
@@ -95,7 +114,7 @@ bool cpy_tensor(ggml_backend_buffer_t, const ggml_tensor * src, ggml_tensor * ds
     return true;
 }
 
-void clear(ggml_backend_buffer_t b, uint8_t value) { memset(memory_of(b)->base, value, b->size); }
+void clear(ggml_backend_buffer_t b, uint8_t value) { memset(memory_of(b)->base(), value, b->size); }
 
 // --- functions of a buffer type ------------------------------------------------------------------------------------
 
@@ -108,19 +127,15 @@ ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size)
         pool.used_bytes -= bytes;
         return nullptr;
     }
-    void * base = nullptr;
-    if (posix_memalign(&base, ALIGNMENT, bytes) != 0) {
+    // The device is full: the engine's affair, as with any other device, and no failure of the plugin's.
+    void * at = nullptr;
+    if (bytes > SIZE_MAX - ALIGNMENT || posix_memalign(&at, ALIGNMENT, ALIGNMENT + bytes) != 0) {
         pool.used_bytes -= bytes;
         return nullptr;
     }
-    auto * context = new buffer_context{std::make_shared<block>()};
-    context->memory->base = static_cast<char *>(base);
-    context->memory->bytes = bytes;
-    context->memory->pool = &pool;
+    block * memory = new (at) block(&pool, bytes);
     if (pool.pinned) {
-        pinned_ranges & p = pinned_ranges::get();
-        std::lock_guard<std::mutex> lock(p.mutex);
-        p.ranges[uintptr_t(base)] = bytes;
+        pinned_blocks::get().add(memory);
     }
     ggml_backend_buffer_i iface = {};
     iface.free_buffer = free_buffer;
@@ -130,7 +145,7 @@ ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size)
     iface.get_tensor = get_tensor;
     iface.cpy_tensor = cpy_tensor;
     iface.clear = clear;
-    return host.ggml_backend_buffer_init(type, iface, context, size);
+    return host.ggml_backend_buffer_init(type, iface, memory, size);
 }
 
 size_t get_alignment(ggml_backend_buffer_type_t) { return ALIGNMENT; }
@@ -174,14 +189,15 @@ bool is_pinned_buffer(ggml_backend_buffer_t b) {
 }
 
 bool is_pinned(const void * at, size_t bytes) {
-    pinned_ranges & p = pinned_ranges::get();
+    pinned_blocks & p = pinned_blocks::get();
     std::lock_guard<std::mutex> lock(p.mutex);
-    auto it = p.ranges.upper_bound(uintptr_t(at));
-    if (it == p.ranges.begin()) {
-        return false;
+    for (block * b = p.first; b; b = b->after) {
+        const uintptr_t offset = uintptr_t(at) - uintptr_t(b->base());
+        if (offset < b->bytes) {
+            return bytes <= b->bytes - offset;
+        }
     }
-    --it;
-    return uintptr_t(at) - it->first + bytes <= it->second;
+    return false;
 }
 
 }  // namespace td

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "buffer.h"
 #include "hooks.h"
@@ -49,7 +50,7 @@ class move_bytes final : public command {
     }
     // The source is read now, not when the command runs.
     bool stage() {
-        staged_.reset(static_cast<char *>(malloc(bytes_ ? bytes_ : 1)));
+        staged_.reset(static_cast<char *>(try_alloc(bytes_)));
         if (!staged_) {
             return false;
         }
@@ -72,20 +73,26 @@ class move_bytes final : public command {
 
 class signal_fence final : public command {
   public:
-    signal_fence(command_kind k, std::shared_ptr<fence> f) : command(k), fence_(std::move(f)) {}
+    signal_fence(command_kind k, ref<fence> f) : command(k), fence_(std::move(f)) {}
     void run() override { fence_->signal(); }
 
   private:
-    std::shared_ptr<fence> fence_;
+    ref<fence> fence_;
+};
+
+class nothing final : public command {
+  public:
+    explicit nothing(command_kind k) : command(k) {}
+    void run() override {}
 };
 
 class wait_fence final : public command {
   public:
-    wait_fence(command_kind k, std::shared_ptr<fence> f) : command(k), fence_(std::move(f)) {}
+    wait_fence(command_kind k, ref<fence> f) : command(k), fence_(std::move(f)) {}
     void run() override { fence_->wait(); }
 
   private:
-    std::shared_ptr<fence> fence_;
+    ref<fence> fence_;
 };
 
 // --- a backend: one queue ----------------------------------------------------------------------------------------------
@@ -103,8 +110,22 @@ struct stream {
     stream & operator=(const stream &) = delete;
 
     void push(std::unique_ptr<command> c, bool own_record = true) {
-        c->slot = own_record ? current_slot() : NO_SLOT;
+        prepare(*c, own_record);
         commands->push(std::move(c));
+    }
+    void run_now(command & c) {
+        prepare(c, true);
+        commands->run_now(c);
+    }
+    // A command of this kind on the queue; where there is no memory for it, it is done before this returns.
+    template <class C, class... A>
+    void issue(const A &... arguments) {
+        if (std::unique_ptr<command> c{new (std::nothrow) C(arguments...)}) {
+            push(std::move(c));
+        } else {
+            C now(arguments...);
+            run_now(now);
+        }
     }
 
     // Null = it could not be made; said why.
@@ -130,6 +151,12 @@ struct stream {
     std::atomic<int> status{GGML_STATUS_SUCCESS};
 
   private:
+    static void prepare(command & c, bool own_record) {
+        c.slot = own_record ? current_slot() : NO_SLOT;
+        if (own_record && delays_on) {
+            c.delays = delays_for_command();
+        }
+    }
     stream(unsigned device, ggml_backend_t c) : commands(new queue(device, settings.synchronous)), cpu(c) {}
     ~stream() = default;
 };
@@ -138,14 +165,18 @@ stream & stream_of(ggml_backend_t b) { return *static_cast<stream *>(b->context)
 
 class compute_graph final : public command {
   public:
-    compute_graph(stream & s, std::shared_ptr<snapshot> g)
-        : command(command_kind::compute), stream_(s), graph_(std::move(g)) {
-        const ggml_cgraph & c = *graph_->graph();
-        tensor = c.n_nodes ? c.nodes[c.n_nodes - 1]->name : "";
+    // A snapshot, or the host's own graph if it is computed at once.
+    compute_graph(stream * s, ref<snapshot> copy, ggml_cgraph * own)
+        : command(command_kind::compute), stream_(*s), copy_(std::move(copy)), graph_(copy_ ? copy_->graph() : own) {
+        tensor = graph_->n_nodes > 0 ? graph_->nodes[graph_->n_nodes - 1]->name : "";
     }
-    ~compute_graph() override { graph_->release(); }
+    ~compute_graph() override {
+        if (copy_) {
+            copy_->release();
+        }
+    }
     void run() override {
-        const ggml_status status = stream_.cpu->iface.graph_compute(stream_.cpu, graph_->graph());
+        const ggml_status status = stream_.cpu->iface.graph_compute(stream_.cpu, graph_);
         if (status != GGML_STATUS_SUCCESS && stream_.status.exchange(status) == GGML_STATUS_SUCCESS) {
             say("TAPE%u: computing a graph failed with status %d", stream_.commands->device(), int(status));
         }
@@ -153,7 +184,8 @@ class compute_graph final : public command {
 
   private:
     stream & stream_;
-    std::shared_ptr<snapshot> graph_;
+    ref<snapshot> copy_;
+    ggml_cgraph * graph_;
 };
 
 const char * backend_name(ggml_backend_t b) { return context_of(b->device).name; }
@@ -164,19 +196,20 @@ void backend_free(ggml_backend_t b) {
 }
 
 void set_tensor_async(ggml_backend_t b, ggml_tensor * t, const void * data, size_t offset, size_t size) {
-    auto c = std::make_unique<move_bytes>(command_kind::set, t, static_cast<char *>(t->data) + offset, data, size);
+    stream & s = stream_of(b);
+    char * to = static_cast<char *>(t->data) + offset;
+    std::unique_ptr<move_bytes> c{new (std::nothrow) move_bytes(command_kind::set, t, to, data, size)};
     // Pageable memory is read before the call returns, as real drivers stage it.
-    if (set_reads_now(data, size) && !c->stage()) {
-        stream_of(b).commands->synchronize();
-        c->run();
-        return;
+    if (c && (!set_reads_now(data, size) || c->stage())) {
+        s.push(std::move(c));
+    } else {
+        move_bytes now(command_kind::set, t, to, data, size);
+        s.run_now(now);
     }
-    stream_of(b).push(std::move(c));
 }
 
 void get_tensor_async(ggml_backend_t b, const ggml_tensor * t, void * data, size_t offset, size_t size) {
-    stream_of(b).push(std::make_unique<move_bytes>(command_kind::get, t, data,
-                                                   static_cast<const char *>(t->data) + offset, size));
+    stream_of(b).issue<move_bytes>(command_kind::get, t, data, static_cast<const char *>(t->data) + offset, size);
 }
 
 bool cpy_tensor_async(ggml_backend_t from, ggml_backend_t to, const ggml_tensor * src, ggml_tensor * dst) {
@@ -184,24 +217,33 @@ bool cpy_tensor_async(ggml_backend_t from, ggml_backend_t to, const ggml_tensor 
     if (!is_device_buffer(tensor_buffer(dst))) {
         return false;
     }
-    auto copy = std::make_unique<move_bytes>(command_kind::copy, dst, dst->data, src->data, host.ggml_nbytes(dst));
+    const size_t bytes = host.ggml_nbytes(dst);
     if (is_device_buffer(src_buffer) && is_test_device(from->device)) {
         if (from == to) {
-            stream_of(to).push(std::move(copy));
+            stream_of(to).issue<move_bytes>(command_kind::copy, dst, dst->data, src->data, bytes);
             return true;
         }
         if (!settings.device_profile.async_d2d) {
             return false;
         }
+        ref<fence> done(new (std::nothrow) fence);
+        std::unique_ptr<command> copy, signal, wait;
+        if (done) {
+            copy.reset(new (std::nothrow) move_bytes(command_kind::copy, dst, dst->data, src->data, bytes));
+            signal.reset(new (std::nothrow) signal_fence(command_kind::work, done));
+            wait.reset(new (std::nothrow) wait_fence(command_kind::work, done));
+        }
+        if (!copy || !signal || !wait) {
+            return false;   // no memory: declined, the engine copies in another way
+        }
         split_copy(from, to);
-        auto done = std::make_shared<fence>();
         stream_of(from).push(std::move(copy));
-        stream_of(from).push(std::make_unique<signal_fence>(command_kind::work, done), false);
-        stream_of(to).push(std::make_unique<wait_fence>(command_kind::work, done), false);
+        stream_of(from).push(std::move(signal), false);
+        stream_of(to).push(std::move(wait), false);
         return true;
     }
     if (settings.device_profile.async_h2d && is_pinned_buffer(src_buffer)) {
-        stream_of(to).push(std::move(copy));
+        stream_of(to).issue<move_bytes>(command_kind::copy, dst, dst->data, src->data, bytes);
         return true;
     }
     return false;
@@ -215,12 +257,21 @@ ggml_status graph_compute(ggml_backend_t b, ggml_cgraph * g) {
     if (status != GGML_STATUS_SUCCESS) {
         return ggml_status(status);   // sticky, like a device error
     }
-    std::shared_ptr<snapshot> copy = s.snapshots.take(*g);
-    if (!copy) {
-        return GGML_STATUS_ALLOC_FAILED;
+    ref<snapshot> copy = s.snapshots.take(*g);
+    std::unique_ptr<command> c;
+    if (copy) {
+        c.reset(new (std::nothrow) compute_graph(&s, copy, nullptr));
+        if (!c) {
+            copy->release();
+        }
     }
-    s.push(std::make_unique<compute_graph>(s, std::move(copy)));
-    return GGML_STATUS_SUCCESS;
+    if (c) {
+        s.push(std::move(c));
+        return GGML_STATUS_SUCCESS;
+    }
+    compute_graph now(&s, {}, g);
+    s.run_now(now);
+    return ggml_status(s.status.load());
 }
 
 // --- events --------------------------------------------------------------------------------------------------------
@@ -232,15 +283,22 @@ event * event_of(ggml_backend_event_t e) {
 
 void event_record(ggml_backend_t b, ggml_backend_event_t e) {
     if (event * ev = event_of(e)) {
-        stream_of(b).push(std::make_unique<signal_fence>(command_kind::event_record, ev->record()));
+        stream & s = stream_of(b);
+        if (ref<fence> next = ev->record()) {
+            s.issue<signal_fence>(command_kind::event_record, next);
+        } else {
+            s.commands->synchronize();
+            ev->reached();
+        }
     }
 }
 
 void event_wait(ggml_backend_t b, ggml_backend_event_t e) {
     event * ev = event_of(e);
-    std::shared_ptr<fence> newest = ev ? ev->newest() : nullptr;
-    if (newest) {
-        stream_of(b).push(std::make_unique<wait_fence>(command_kind::event_wait, std::move(newest)));
+    if (ref<fence> newest = ev ? ev->newest() : ref<fence>()) {
+        stream_of(b).issue<wait_fence>(command_kind::event_wait, newest);
+    } else if (ev && delays_on && delays_pending()) {
+        stream_of(b).issue<nothing>(command_kind::event_wait);   // there is no record yet: only the delay takes time
     }
 }
 
@@ -253,7 +311,7 @@ void event_free(ggml_backend_dev_t, ggml_backend_event_t e) {
 
 void event_synchronize(ggml_backend_dev_t, ggml_backend_event_t e) {
     event * ev = event_of(e);
-    if (std::shared_ptr<fence> newest = ev ? ev->newest() : nullptr) {
+    if (ref<fence> newest = ev ? ev->newest() : ref<fence>()) {
         newest->wait();
     }
 }
@@ -348,6 +406,20 @@ ggml_backend_dev_t registry_device(ggml_backend_reg_t, size_t index) {
 void * registry_proc_address(ggml_backend_reg_t, const char *) { return nullptr; }
 
 }  // namespace
+
+bool test_copy_accepted(ggml_backend_t from, ggml_backend_t to, const ggml_tensor * src, const ggml_tensor * dst) {
+    if (!is_device_buffer(tensor_buffer(dst))) {
+        return false;
+    }
+    if (is_device_buffer(tensor_buffer(src)) && is_test_device(from->device)) {
+        return from == to || settings.device_profile.async_d2d;
+    }
+    return settings.device_profile.async_h2d && is_pinned_buffer(tensor_buffer(src));
+}
+
+bool test_copy_runs_on_source(ggml_backend_t from, ggml_backend_t to, const ggml_tensor * src) {
+    return from != to && is_test_device(from->device) && is_test_device(to->device) && is_device_buffer(tensor_buffer(src));
+}
 
 bool is_test_device(ggml_backend_dev_t dev) { return dev && dev->reg == &registry; }
 

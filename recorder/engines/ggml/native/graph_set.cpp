@@ -1,11 +1,11 @@
 #include "graph_set.hpp"
 
 #include <algorithm>
-#include <string>
-#include <unordered_map>
-#include <vector>
+#include <new>
 
+#include "delays.h"
 #include "host.h"
+#include "mixer.hpp"
 #include "wrap.hpp"
 
 namespace td {
@@ -23,7 +23,7 @@ op_class class_of(int op) {
     uint8_t c = known[op].load(std::memory_order_relaxed);
     if (c) return static_cast<op_class>(c);
     const char * text = host.ggml_op_name(op);
-    std::string n = text ? text : "";
+    struct { const char * text; bool operator==(const char * word) const { return !strcmp(text, word); } } n{text ? text : ""};
     op_class r = PLAIN;
     if (n == "NONE" || n == "VIEW" || n == "RESHAPE" || n == "PERMUTE" || n == "TRANSPOSE") r = SKIP;
     else if (n == "SET_ROWS") r = SCATTER;
@@ -44,20 +44,6 @@ type_size size_of(int type) {
     if (!bytes || !block) return {0, 1};
     return {bytes(type), block(type)};
 }
-
-struct mixer {
-    uint64_t a = 0x9ae16a3b2f90404full, b = 0xc3a5c85c97cb3127ull;
-    void add(uint64_t x, uint64_t y) {
-        a = (a ^ x) * 0x9fb21c651e98df25ull; a ^= a >> 29;
-        b = (b ^ y) * 0xd6e8feb86659fd93ull; b ^= b >> 31;
-    }
-};
-
-struct key128 {
-    uint64_t a, b;
-    bool operator==(const key128 & o) const { return a == o.a && b == o.b; }
-};
-struct key_hash { size_t operator()(const key128 & k) const { return static_cast<size_t>(k.a ^ (k.b << 1)); } };
 
 uint64_t word(const char * p) { uint64_t w; memcpy(&w, p, 8); return w; }
 
@@ -104,44 +90,47 @@ key128 hash_nodes(const ggml_cgraph * g) {
     return {m.a, m.b};
 }
 
-// Bytes that the graph itself has written for certain, per buffer: disjoint, sorted.
+// Bytes that the graph itself has written for certain: disjoint, sorted by buffer and place.
 class written {
 public:
-    void clear() { for (auto & p : parts_) p.second.clear(); }
-    bool covers(uint32_t buffer, uint64_t from, uint64_t to) {
-        auto & v = of(buffer);
-        auto it = std::upper_bound(v.begin(), v.end(), from, [](uint64_t x, const range & r) { return x < r.from; });
-        return it != v.begin() && (--it)->to >= to;
+    bool failed() const { return ranges_.failed(); }
+    bool covers(uint32_t buffer, uint64_t from, uint64_t to) const {
+        const range * it = std::upper_bound(ranges_.begin(), ranges_.end(), range{from, 0, buffer}, [](const range & x, const range & r) { return before(x.buffer, x.from, r.buffer, r.from); });
+        return it != ranges_.begin() && (--it)->buffer == buffer && it->to >= to;
     }
     void add(uint32_t buffer, uint64_t from, uint64_t to) {
-        auto & v = of(buffer);
-        auto lo = std::lower_bound(v.begin(), v.end(), from, [](const range & r, uint64_t x) { return r.to < x; });
-        auto hi = lo;
-        while (hi != v.end() && hi->from <= to) { from = std::min(from, hi->from); to = std::max(to, hi->to); ++hi; }
-        if (lo == hi) { v.insert(lo, {from, to}); return; }
-        *lo = {from, to};
-        v.erase(lo + 1, hi);
+        range * lo = std::lower_bound(ranges_.begin(), ranges_.end(), range{from, 0, buffer}, [](const range & r, const range & x) { return before(r.buffer, r.to, x.buffer, x.from); });
+        range * hi = lo;
+        while (hi != ranges_.end() && hi->buffer == buffer && hi->from <= to) { from = std::min(from, hi->from); to = std::max(to, hi->to); ++hi; }
+        const auto at = static_cast<size_t>(lo - ranges_.begin());
+        if (lo == hi) { ranges_.insert(at, {from, to, buffer}); return; }
+        *lo = {from, to, buffer};
+        ranges_.erase(at + 1, static_cast<size_t>(hi - ranges_.begin()));
     }
 private:
-    struct range { uint64_t from, to; };
-    std::vector<range> & of(uint32_t buffer) {
-        for (auto & p : parts_) if (p.first == buffer) return p.second;
-        parts_.emplace_back(buffer, std::vector<range>());
-        return parts_.back().second;
-    }
-    std::vector<std::pair<uint32_t, std::vector<range>>> parts_;
+    struct range { uint64_t from, to; uint32_t buffer; };
+    static bool before(uint32_t a, uint64_t x, uint32_t b, uint64_t y) { return a != b ? a < b : x < y; }
+    array<range> ranges_;
 };
 
 class walk {
 public:
-    std::vector<access> rows;
-    uint32_t first_written = NONE;
+    static constexpr size_t MAX_ROWS = 1 << 22;   // 128 MiB of definition: no graph of a model comes near
+    array<access> rows;
+    // There was no memory for it, or it is too large: it is not known what the graph touches.
+    bool failed() const { return failed_ || rows.failed() || written_.failed() || rows.size() > MAX_ROWS; }
+
+    // As the collector names the computation: its first write to a tensor that has a name.
+    uint32_t first_written() const {
+        for (const access & r : rows) if (r.mode != READ && r.name != NONE) return r.name;
+        return NONE;
+    }
 
     explicit walk(const ggml_cgraph * g) {
         bool flagged = false;   // builds that have the compute flag skip nodes without it
         for (int i = 0; i < g->n_nodes && !flagged; i++) flagged = g->nodes[i]->flags & COMPUTE;
-        seen_.assign(256, 0);
-        for (int i = 0; i < g->n_nodes; i++) {
+        failed_ = !seen_.assign(256, 0);
+        for (int i = 0; i < g->n_nodes && !failed(); i++) {
             const ggml_tensor * t = g->nodes[i];
             if (flagged && !(t->flags & COMPUTE)) continue;
             node_ = static_cast<uint32_t>(i);
@@ -187,7 +176,6 @@ private:
         }
         if (!out.bytes) return;
         uint32_t name = name_id(t->name);
-        if (first_written == NONE) first_written = name;
         if (c == SCATTER) {
             row(out, MAY_WRITE, name, leaf_flags(t) | OVER);
             return;
@@ -233,7 +221,7 @@ private:
         mixer m;
         m.add(s.at.offset, s.bytes);
         m.add(s.at.buffer, static_cast<uint64_t>(name) << 8 | mode);
-        if (rows.size() * 2 >= seen_.size()) rehash();
+        if (rows.size() * 2 >= seen_.size() && !rehash()) return;
         size_t mask = seen_.size() - 1, i = m.a ^ m.b;
         for (;; i++) {
             uint32_t n = seen_[i & mask];
@@ -244,12 +232,12 @@ private:
                 return;
             }
         }
-        rows.push_back({s.at.buffer, name, s.at.offset, s.bytes, mode, static_cast<uint8_t>(flags), 0, node_});
-        seen_[i & mask] = static_cast<uint32_t>(rows.size());
+        if (rows.push_back({s.at.buffer, name, s.at.offset, s.bytes, mode, static_cast<uint8_t>(flags), 0, node_})) seen_[i & mask] = static_cast<uint32_t>(rows.size());
     }
 
-    void rehash() {
-        std::vector<uint32_t> bigger(seen_.size() * 4, 0);
+    bool rehash() {
+        array<uint32_t> bigger;
+        if (!bigger.assign(seen_.size() * 4, 0)) { failed_ = true; return false; }
         size_t mask = bigger.size() - 1;
         for (uint32_t n = 1; n <= rows.size(); n++) {
             const access & r = rows[n - 1];
@@ -261,43 +249,57 @@ private:
             bigger[i & mask] = n;
         }
         seen_.swap(bigger);
+        return true;
     }
 
     written written_;
-    std::vector<uint32_t> seen_;   // 1 + row
+    array<uint32_t> seen_;   // 1 + row
+    bool failed_ = false;
     uint32_t node_ = 0;
 };
 
 struct cache_t {
-    std::unordered_map<key128, graph_set, key_hash> by_nodes, by_rows;
+    hash_table<graph_set> by_nodes, by_rows;
+    array<uint32_t> names, names_end;   // of all sets, and where each set's end; where a plan asks for them
     uint32_t n_sets = 0;
 };
 cache_t & cache() {
-    static cache_t * c = new cache_t;   // never destroyed: engines compute in exit handlers
+    alignas(cache_t) static unsigned char room[sizeof(cache_t)];
+    static cache_t * c = new (room) cache_t;   // never destroyed: engines compute in exit handlers
     return *c;
 }
 
 graph_set define_set(const walk & w) {
+    if (w.failed()) return {};
     mixer m;
     for (const access & r : w.rows) {
         m.add(r.offset, r.bytes);
         m.add(static_cast<uint64_t>(r.buffer) << 32 | r.name, static_cast<uint64_t>(r.node) << 16 | static_cast<uint64_t>(r.flags) << 8 | r.mode);
     }
-    m.add(w.rows.size(), w.first_written);
+    m.add(w.rows.size(), 0);
     key128 k{m.a, m.b};
-    auto it = cache().by_rows.find(k);
-    if (it != cache().by_rows.end()) return it->second;
+    if (const graph_set * known = cache().by_rows.find(k)) return *known;
     graph_set s;
     blob b;
     b.u32(cache().n_sets).u32(static_cast<uint32_t>(w.rows.size())).raw(w.rows.data(), w.rows.size() * sizeof(access));
     if (!define(D_SET, b)) return s;
     s.set = cache().n_sets++;
-    s.name = w.first_written;
-    cache().by_rows.emplace(k, s);
+    if (delays_want_sets()) {
+        for (const access & r : w.rows) cache().names.push_back(r.name);
+        cache().names_end.push_back(static_cast<uint32_t>(cache().names.size()));
+    }
+    s.name = w.first_written();
+    cache().by_rows.add(k, s);
     return s;
 }
 
 }  // namespace
+
+name_list set_names(uint32_t set) {
+    const cache_t & c = cache();
+    if (set >= c.names_end.size()) return {nullptr, nullptr};
+    return {c.names.data() + (set ? c.names_end[set - 1] : 0), c.names.data() + c.names_end[set]};
+}
 
 place place_of(const ggml_tensor * t) {
     ggml_backend_buffer_t buffer = tensor_buffer(t);
@@ -332,16 +334,15 @@ graph_set set_of(queue_info & q, const ggml_cgraph * g) {
     bool known = false;
     {
         std::lock_guard<std::recursive_mutex> guard(slow_path());
-        auto it = cache().by_nodes.find(k);
-        if (it != cache().by_nodes.end()) { s = it->second; known = true; }
+        if (const graph_set * found = cache().by_nodes.find(k)) { s = *found; known = true; }
     }
-    if (!known) {
+    if (!known && !spool_over()) {
         walk w(g);
         std::lock_guard<std::recursive_mutex> guard(slow_path());
         s = define_set(w);
         // Stale keys (another epoch) are never found again: start over before they pile up.
         if (cache().by_nodes.size() > 65536) cache().by_nodes.clear();
-        if (s.set != NONE) cache().by_nodes.emplace(k, s);
+        if (s.set != NONE) cache().by_nodes.add(k, s);
     }
     if (g->uid && s.set != NONE) line = {g->uid, g->nodes, static_cast<uint32_t>(g->n_nodes), epoch, s.set, s.name};
     return s;

@@ -12,6 +12,14 @@ struct graph_set {
 // Cheap for a graph seen before: by uid on its queue, else by a hash over the nodes. Calls on one queue do not overlap.
 graph_set set_of(queue_info & q, const ggml_cgraph * g);
 
+// Names of the tensors that a set touches (NONE among them); kept only where a plan asks for them. Slow path's lock held.
+struct name_list {
+    const uint32_t *first, *last;
+    const uint32_t * begin() const { return first; }
+    const uint32_t * end() const { return last; }
+};
+name_list set_names(uint32_t set);
+
 // Bytes from the first to the last one of a tensor; `gaps` tells whether it touches only some of them.
 uint64_t tensor_span(const ggml_tensor * t, bool & gaps);
 

@@ -1,7 +1,10 @@
 #include "objects.hpp"
 
+#include <cstdio>
+#include <new>
 #include <string>
 
+#include "containers.hpp"
 #include "hooks.h"
 #include "host.h"
 
@@ -21,9 +24,11 @@ uint32_t n_devices, n_buffers, n_events, n_names;
 
 // --- names: an append-only hash of zero-padded words
 
-struct name_entry { uint64_t words[GGML_MAX_NAME / 8]; uint64_t hash; uint32_t id; };
+struct name_entry { uint64_t words[GGML_MAX_NAME / 8]; uint64_t end; uint64_t hash; uint32_t id; };   // `end` is zero
 struct name_table { size_t mask; std::atomic<name_entry *> * cells; };
 std::atomic<name_table *> names{nullptr};
+alignas(array<const name_entry *>) unsigned char names_by_id_room[sizeof(array<const name_entry *>)];   // never destroyed
+array<const name_entry *> & names_by_id = *new (names_by_id_room) array<const name_entry *>;
 
 // Copies up to the terminator, zero-pads, hashes; bytes after the terminator may be anything. Returns used words.
 int load_name(const char * text, uint64_t * words, uint64_t & hash) {
@@ -69,7 +74,17 @@ uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     name_table * t = names.load();
     if (name_entry * e = find_name(t, hash, words, n)) return e->id;
-    auto * e = new name_entry{};
+    if (spool_over()) return NONE;
+    if (!t || (n_names + 2) * 2 > t->mask) {
+        size_t size = t ? (t->mask + 1) * 4 : 4096;
+        auto * bigger = new (std::nothrow) name_table{size - 1, static_cast<std::atomic<name_entry *> *>(try_zeroed(size, sizeof(std::atomic<name_entry *>)))};
+        if (!bigger || !bigger->cells) { delete bigger; return NONE; }
+        if (t) for (size_t i = 0; i <= t->mask; i++) if (name_entry * old = t->cells[i].load()) put_name(bigger, old);
+        names.store(bigger, std::memory_order_release);
+        t = bigger;
+    }
+    auto * e = new (std::nothrow) name_entry{};
+    if (!e) return NONE;
     memcpy(e->words, words, static_cast<size_t>(n) * 8);
     e->hash = hash;
     e->id = n_names;
@@ -77,15 +92,8 @@ uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
     memcpy(text, e->words, GGML_MAX_NAME);
     if (!define(D_NAME, blob().u32(e->id).str(text))) { delete e; return NONE; }
     n_names++;
-    if (!t || (n_names + 1) * 2 > t->mask) {
-        size_t size = t ? (t->mask + 1) * 4 : 4096;
-        auto * bigger = new name_table{size - 1, static_cast<std::atomic<name_entry *> *>(calloc(size, sizeof(std::atomic<name_entry *>)))};
-        if (!bigger->cells) abort();
-        if (t) for (size_t i = 0; i <= t->mask; i++) if (name_entry * old = t->cells[i].load()) put_name(bigger, old);
-        names.store(bigger, std::memory_order_release);
-        t = bigger;
-    }
     put_name(t, e);
+    names_by_id.push_back(e);
     return e->id;
 }
 
@@ -111,7 +119,8 @@ void host_add(uint64_t base, uint64_t bytes, uint32_t id, bool pageable) {
     if (!c) {
         host_block * last = &host_first;
         while (host_block * next = last->next.load()) last = next;
-        auto * b = new host_block{};
+        auto * b = new (std::nothrow) host_block{};
+        if (!b) return;   // the recording has ended
         last->next.store(b, std::memory_order_release);
         c = b->cells;
     }
@@ -137,6 +146,10 @@ uint32_t name_id(const char * text) {
     return new_name(words, n, hash);
 }
 
+const char * name_text(uint32_t id) {
+    return id < names_by_id.size() ? reinterpret_cast<const char *>(names_by_id[id]->words) : "";
+}
+
 host_spot host_at(const void * p, uint64_t bytes) {
     auto at = reinterpret_cast<uint64_t>(p);
     host_spot found;
@@ -157,12 +170,15 @@ device_info * device_of(ggml_backend_dev_t dev) {
     if (!dev) return nullptr;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     if (device_info * d = devices.find(dev)) return d;
+    if (spool_over()) return nullptr;
     ggml_backend_dev_type type = dev->iface.get_type(dev);
     bool test = is_test_device(dev);
     std::string reg = dev->reg ? dev->reg->iface.get_name(dev->reg) : "";
-    auto * d = new device_info{};
+    auto * d = new (std::nothrow) device_info{};
+    if (!d) return nullptr;
     d->id = n_devices;
     d->test = test;
+    d->host_memory = type == GGML_BACKEND_DEVICE_TYPE_CPU && !test;
     d->meta = type == GGML_BACKEND_DEVICE_TYPE_META;
     d->cuda = reg == "CUDA" || reg == "ROCm" || reg == "MUSA";
     // Others tell their buffers by the address of free_buffer (CUDA, RPC, Metal, ggml's meta and multi buffers).
@@ -172,6 +188,7 @@ device_info * device_of(ggml_backend_dev_t dev) {
     d->reg = dev->reg;
     d->iface = dev->iface;
     uint32_t caps = 0;
+    char bus[32] = "";
     if (test) {
         caps = 1 | (dev->iface.event_new ? 2 : 0) | (dev->iface.get_host_buffer_type && dev->iface.get_host_buffer_type(dev) ? 4 : 0);
     } else if (dev->iface.get_props) {
@@ -179,15 +196,19 @@ device_info * device_of(ggml_backend_dev_t dev) {
         struct { ggml_backend_dev_props props; char room[256]; } p = {};
         dev->iface.get_props(dev, &p.props);
         caps = (p.props.caps.async ? 1 : 0) | (p.props.caps.events ? 2 : 0) | (p.props.caps.host_buffer ? 4 : 0);
+        if (p.props.device_id) snprintf(bus, sizeof bus, "%s", p.props.device_id);
     }
     const char * profile = test ? device_profile(dev) : "";
     if (!define(D_DEVICE, blob().u32(d->id).u32(static_cast<uint32_t>(type)).u32(test).u32(caps).str(dev->iface.get_name(dev))
-                              .str(dev->iface.get_description(dev)).str(reg.c_str()).str(profile))) {
+                              .str(dev->iface.get_description(dev)).str(reg.c_str()).str(profile).str(bus))) {
         delete d;
         return nullptr;
     }
     n_devices++;
-    devices.add(dev, d);
+    if (!devices.add(dev, d)) {
+        delete d;
+        return nullptr;
+    }
     if (!d->frees_seen && !d->meta) {
         std::string note = reg + " tells its buffers by their free function: when device memory is freed is not recorded";
         define(D_NOTE, blob().str(note.c_str()));
@@ -200,12 +221,15 @@ event_info * event_of(ggml_backend_event_t event, bool late) {
     if (!event) return nullptr;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     if (event_info * e = events.find(event)) return e;
+    if (spool_over()) return nullptr;
     device_info * d = device_of(event->device);
-    if (!d || !define(D_EVENT, blob().u32(n_events).u32(d->id).u32(late ? 1 : 0))) return nullptr;
-    auto * e = new event_info{};
-    e->id = n_events++;
+    auto * e = d ? new (std::nothrow) event_info{} : nullptr;
+    if (!e) return nullptr;
+    e->id = n_events;
     e->device = d;
-    events.add(event, e);
+    if (!define(D_EVENT, blob().u32(n_events).u32(d->id).u32(late ? 1 : 0))) { delete e; return nullptr; }
+    n_events++;
+    if (!events.add(event, e)) { delete e; return nullptr; }
     return e;
 }
 
@@ -219,7 +243,9 @@ buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {
     if (buffer_info * b = buffers.find(buffer)) return b;
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     if (buffer_info * b = buffers.find(buffer)) return b;
-    auto * b = new buffer_info{};
+    if (spool_over()) return nullptr;
+    auto * b = new (std::nothrow) buffer_info{};
+    if (!b) return nullptr;
     device_info * d = buffer->buft ? device_of(buft_device(buffer->buft)) : nullptr;
     b->iface = buffer->iface;
     bool host_memory = buffer->buft && host.ggml_backend_buft_is_host(buffer->buft);
@@ -242,7 +268,11 @@ buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {
             host_add(b->base, b->bytes, b->id, cpu && d == devices.find(cpu));
         }
     }
-    buffers.add(buffer, b);
+    if (!buffers.add(buffer, b)) {
+        if (b->host) host_remove(b->id);
+        delete b;
+        return nullptr;
+    }
     return b;
 }
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "ggml_abi.h"
+#include "memory.h"
 #include "spool.hpp"
 
 namespace td {
@@ -28,12 +30,15 @@ public:
             if (!k) return nullptr;
         }
     }
-    void add(const void * key, V * value) {   // slow path, locked
+    // Slow path, locked. False: no memory, it is not known; whatever is done for known ones must be left.
+    bool add(const void * key, V * value) {
         remove(key);
         table * t = table_.load();
         if (!t || (used_ + 1) * 2 > t->mask) t = grow(t);
+        if (!t) return false;
         insert(t, key, value);
         used_++;
+        return true;
     }
     void remove(const void * key) {           // slow path, locked
         table * t = table_.load();
@@ -62,8 +67,8 @@ private:
         if (old) for (size_t i = 0; i <= old->mask; i++) live += old->cells[i].key.load() && old->cells[i].key.load() != gone();
         size_t size = 64;
         while (size < live * 4) size *= 2;
-        auto * t = new table{size - 1, static_cast<cell *>(calloc(size, sizeof(cell)))};
-        if (!t->cells) abort();
+        auto * t = new (std::nothrow) table{size - 1, static_cast<cell *>(try_zeroed(size, sizeof(cell)))};
+        if (!t || !t->cells) { delete t; return nullptr; }
         if (old) for (size_t i = 0; i <= old->mask; i++) {
             const void * k = old->cells[i].key.load();
             if (k && k != gone()) insert(t, k, old->cells[i].value.load());
@@ -79,6 +84,7 @@ private:
 struct device_info {
     uint32_t id;
     bool test, meta, cuda, frees_seen;   // frees_seen: the free function of its buffers may be replaced
+    bool host_memory;                    // the CPU: what it does, the calling thread does
     bool stages;                         // an asynchronous set reads pageable memory before it returns
     ggml_backend_reg_t reg;
     bool wrapped;
@@ -131,6 +137,7 @@ extern std::atomic<uint32_t> buffer_epoch;
 
 // NAME id of a tensor's name; NONE for an empty one or if the definition could not be written.
 uint32_t name_id(const char * tensor_name);
+const char * name_text(uint32_t id);   // of a defined one; with the slow path's lock held
 
 // Host memory: which buffer holds [p, p + bytes), and where; NONE and 0 if none is known. Pageable: allocated by the
 // CPU's device, no driver was told of it.

@@ -1,9 +1,10 @@
 #include "queue.h"
 
 #include <cstdio>
-#include <vector>
+#include <new>
 
 #include "hooks.h"
+#include "host.h"
 
 namespace td {
 
@@ -26,14 +27,21 @@ void fence::wait() const {
     }
 }
 
-std::shared_ptr<fence> event::record() {
-    auto next = std::make_shared<fence>();
-    std::lock_guard<std::mutex> lock(mutex_);
-    newest_ = next;
+ref<fence> event::record() {
+    ref<fence> next(new (std::nothrow) fence);
+    if (next) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        newest_ = next;
+    }
     return next;
 }
 
-std::shared_ptr<fence> event::newest() const {
+void event::reached() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    newest_ = {};
+}
+
+ref<fence> event::newest() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return newest_;
 }
@@ -41,29 +49,32 @@ std::shared_ptr<fence> event::newest() const {
 // All live queues, and what happens to them at fork and exit. Never destroyed: workers may outlive static objects.
 struct process_watch {
     std::mutex mutex;
-    std::vector<queue *> queues;
-    enum class state { running, exiting, forked } state = state::running;
+    queue * queues = nullptr;
+    // blind: what happens to the process is not seen, so that no thread can be had.
+    enum class state { running, exiting, forked, blind } state = state::running;
 
     static process_watch & get() {
-        static auto * watch = new process_watch;
+        alignas(process_watch) static unsigned char room[sizeof(process_watch)];
+        static auto * watch = new (room) process_watch;
         return *watch;
     }
 
     process_watch() {
-        platform::at_fork(before_fork, after_fork_parent, after_fork_child);
-        platform::at_exit(exiting);
+        if (!platform::at_fork(before_fork, after_fork_parent, after_fork_child) || !platform::at_exit(exiting)) {
+            state = state::blind;
+        }
     }
 
     static void before_fork() {
         process_watch & w = get();
         w.mutex.lock();
-        for (queue * q : w.queues) {
+        for (queue * q = w.queues; q; q = q->next_queue_) {
             q->mutex_.lock();
         }
     }
     static void after_fork_parent() {
         process_watch & w = get();
-        for (queue * q : w.queues) {
+        for (queue * q = w.queues; q; q = q->next_queue_) {
             q->mutex_.unlock();
         }
         w.mutex.unlock();
@@ -73,11 +84,8 @@ struct process_watch {
         process_watch & w = get();
         w.state = state::forked;
         only_this_thread = true;
-        for (queue * q : w.queues) {
-            for (auto & c : q->waiting_) {
-                c.release();   // leaked: its destructor may need locks of threads that are gone
-            }
-            q->waiting_.clear();
+        for (queue * q = w.queues; q; q = q->next_queue_) {
+            q->first_ = q->last_ = nullptr;   // leaked: a destructor may need locks of threads that are gone
             q->finished_ = q->pushed_;
             q->mode_ = queue::mode::direct;
             q->thread_.started = false;
@@ -95,7 +103,7 @@ struct process_watch {
         }
         w.state = state::exiting;
         int patience_ms = 2000;
-        for (queue * q : w.queues) {
+        for (queue * q = w.queues; q; q = q->next_queue_) {
             std::unique_lock<std::mutex> queue_lock(q->mutex_);
             for (; q->finished_ != q->pushed_ && patience_ms > 0; patience_ms--) {
                 queue_lock.unlock();
@@ -114,10 +122,19 @@ queue::queue(unsigned device, bool synchronous) : device_(device), synchronous_(
     std::lock_guard<std::mutex> lock(w.mutex);
     char name[16];
     snprintf(name, sizeof name, "tape%u", device);
-    if (w.state != process_watch::state::running || !platform::thread_start(thread_, worker_main, this, name)) {
+    if (w.state == process_watch::state::running || w.state == process_watch::state::blind) {
+        if (w.state == process_watch::state::blind || !platform::thread_start(thread_, worker_main, this, name)) {
+            mode_ = mode::direct;
+            static std::atomic<bool> told{false};
+            if (!told.exchange(true)) {
+                say("TAPE%u: no thread could be had; the engine goes on, commands of the device run on its own threads", device);
+            }
+        }
+    } else {
         mode_ = mode::direct;
     }
-    w.queues.push_back(this);
+    next_queue_ = w.queues;
+    w.queues = this;
 }
 
 bool queue::destroy(queue * q) {
@@ -138,12 +155,11 @@ queue::~queue() {
     process_watch & w = process_watch::get();
     {
         std::lock_guard<std::mutex> lock(w.mutex);
-        for (size_t i = 0; i < w.queues.size(); i++) {
-            if (w.queues[i] == this) {
-                w.queues.erase(w.queues.begin() + long(i));
-                break;
-            }
+        queue ** at = &w.queues;
+        while (*at != this) {
+            at = &(*at)->next_queue_;
         }
+        *at = next_queue_;
     }
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -153,12 +169,25 @@ queue::~queue() {
     platform::thread_join(thread_);
 }
 
+void queue::append(std::unique_ptr<command> c) {
+    command * added = c.release();
+    pushed_++;
+    (first_ ? last_->next_ : first_) = added;
+    last_ = added;
+}
+
+std::unique_ptr<command> queue::take_first() {
+    std::unique_ptr<command> c(first_);
+    first_ = first_->next_;
+    return c;
+}
+
 void queue::push(std::unique_ptr<command> c) {
     {
         std::unique_lock<std::mutex> lock(mutex_);
         if (mode_ == mode::worker) {
-            const uint64_t mine = ++pushed_;
-            waiting_.push_back(std::move(c));
+            append(std::move(c));
+            const uint64_t mine = pushed_;
             some_.notify_one();
             if (synchronous_) {
                 done_.wait(lock, [&] { return finished_ >= mine || mode_ == mode::discarded; });
@@ -175,6 +204,19 @@ void queue::push(std::unique_ptr<command> c) {
     execute(*c);
 }
 
+void queue::run_now(command & c) {
+    synchronize();
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (mode_ == mode::discarded) {
+            return;
+        }
+    }
+    std::lock_guard<std::mutex> one(direct_);
+    internal_scope quiet;
+    execute(c);
+}
+
 void queue::synchronize() {
     std::unique_lock<std::mutex> lock(mutex_);
     const uint64_t until = pushed_;
@@ -186,19 +228,20 @@ bool queue::idle() {
     return finished_ == pushed_;
 }
 
-bool queue::push_to_busy(std::unique_ptr<command> (*make)(void *), void * argument) {
+void queue::push_to_busy(std::unique_ptr<command> (*make)(void *), void * argument) {
     process_watch & w = process_watch::get();
     std::lock_guard<std::mutex> lock(w.mutex);
-    bool any = false;
-    for (queue * q : w.queues) {
-        std::lock_guard<std::mutex> queue_lock(q->mutex_);
+    for (queue * q = w.queues; q; q = q->next_queue_) {
+        std::unique_lock<std::mutex> queue_lock(q->mutex_);
         if (q->mode_ == mode::worker && q->finished_ != q->pushed_) {
-            q->pushed_++;
-            q->waiting_.push_back(make(argument));
-            any = true;
+            if (std::unique_ptr<command> c = make(argument)) {
+                q->append(std::move(c));
+            } else {
+                queue_lock.unlock();
+                q->synchronize();
+            }
         }
     }
-    return any;
 }
 
 void queue::worker_main(void * self) {
@@ -209,12 +252,11 @@ void queue::worker_main(void * self) {
 void queue::work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-        some_.wait(lock, [this] { return stop_ || mode_ != mode::worker || !waiting_.empty(); });
-        if (waiting_.empty() || mode_ != mode::worker) {
+        some_.wait(lock, [this] { return stop_ || mode_ != mode::worker || first_; });
+        if (!first_ || mode_ != mode::worker) {
             return;
         }
-        std::unique_ptr<command> c = std::move(waiting_.front());
-        waiting_.pop_front();
+        std::unique_ptr<command> c = take_first();
         lock.unlock();
         execute(*c);
         c.reset();

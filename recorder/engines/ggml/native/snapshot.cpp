@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace td {
 
@@ -43,20 +44,28 @@ uint32_t snapshot::index_of(const ggml_tensor * original) const {
 }
 
 bool snapshot::build(const ggml_cgraph & g) {
+    if (g.n_nodes < 0) {
+        return false;
+    }
     const size_t n_nodes = size_t(g.n_nodes);
     originals_.clear();
-    originals_.reserve(4 * n_nodes);
     size_t room = 64;
     while (room < n_nodes * (GGML_MAX_SRC + 2) * 2) {
         room *= 2;
     }
-    lookup_.assign(room, 0);
+    if (!originals_.reserve(4 * n_nodes) || !lookup_.assign(room, 0)) {
+        return false;
+    }
     auto add = [&](const ggml_tensor * t) {
-        if (!t) {
+        if (!t || lookup_.failed() || originals_.failed()) {
             return;
         }
         if ((originals_.size() + 1) * 2 > lookup_.size()) {   // long chains of views
-            std::vector<uint32_t> larger(lookup_.size() * 2, 0);
+            array<uint32_t> larger;
+            if (!larger.assign(lookup_.size() * 2, 0)) {
+                lookup_.swap(larger);
+                return;
+            }
             for (uint32_t k = 0; k < originals_.size(); k++) {
                 size_t i = hash(originals_[k]) & (larger.size() - 1);
                 while (larger[i]) {
@@ -73,8 +82,9 @@ bool snapshot::build(const ggml_cgraph & g) {
                 return;
             }
         }
-        originals_.push_back(t);
-        lookup_[i] = uint32_t(originals_.size());
+        if (originals_.push_back(t)) {
+            lookup_[i] = uint32_t(originals_.size());
+        }
     };
     for (size_t i = 0; i < n_nodes; i++) {
         add(g.nodes[i]);
@@ -90,13 +100,15 @@ bool snapshot::build(const ggml_cgraph & g) {
     for (size_t i = 0; i < originals_.size(); i++) {
         add(originals_[i]->view_src);
     }
-    const size_t n = originals_.size();
-    void * memory = nullptr;
-    if (posix_memalign(&memory, 16, (n ? n : 1) * sizeof(ggml_tensor)) != 0) {
+    const size_t n = originals_.size(), slots = 2 * n_nodes + 1;
+    if (lookup_.failed() || originals_.failed()) {
         return false;
     }
-    copies_.reset(static_cast<ggml_tensor *>(memory));
-    links_.resize(n);
+    copies_.reset(static_cast<ggml_tensor *>(try_aligned(16, n * sizeof(ggml_tensor))));
+    if (!copies_ || !links_.assign(n, {}) || !nodes_.assign(n_nodes, nullptr) || !keys_.assign(slots, nullptr) ||
+        !used_.assign((slots + 31) / 32, 0) || !use_counts_.assign(slots, 0)) {
+        return false;
+    }
     for (size_t i = 0; i < n; i++) {
         memcpy(&copies_[i], originals_[i], sizeof(ggml_tensor));
         links & l = links_[i];
@@ -108,14 +120,9 @@ bool snapshot::build(const ggml_cgraph & g) {
             l.src_index[j] = l.src[j] && i < n_nodes ? index_of(l.src[j]) : NOWHERE;
         }
     }
-    nodes_.resize(n_nodes);
     for (size_t i = 0; i < n_nodes; i++) {
         nodes_[i] = &copies_[i];
     }
-    const size_t slots = 2 * n_nodes + 1;
-    keys_.assign(slots, nullptr);
-    used_.assign((slots + 31) / 32, 0);
-    use_counts_.assign(slots, 0);
     for (ggml_tensor * t : nodes_) {
         const uint32_t slot = hash_slot(t);
         keys_[slot] = t;
@@ -189,30 +196,39 @@ void snapshot::copy_use_counts(const ggml_cgraph & g) {
     }
 }
 
-std::shared_ptr<snapshot> snapshot_pool::take(const ggml_cgraph & g) {
-    size_t reusable = kept_.size();
-    for (size_t i = kept_.size(); i-- > 0;) {
+ref<snapshot> snapshot_pool::take(const ggml_cgraph & g) {
+    size_t n = 0, reusable = KEEP;
+    while (n < KEEP && kept_[n]) {
+        n++;
+    }
+    auto take_out = [&](size_t i) {
+        ref<snapshot> s = std::move(kept_[i]);
+        for (n--; i < n; i++) {
+            kept_[i] = std::move(kept_[i + 1]);
+        }
+        return s;
+    };
+    for (size_t i = n; i-- > 0;) {
         if (kept_[i]->in_use_.load(std::memory_order_acquire)) {
             continue;
         }
         if (kept_[i]->refresh(g)) {
-            auto s = kept_[i];
+            ref<snapshot> s = take_out(i);
             s->in_use_.store(true, std::memory_order_relaxed);
-            kept_.erase(kept_.begin() + long(i));
-            kept_.push_back(s);
+            kept_[n] = s;
             return s;
         }
         reusable = i;
     }
-    if (kept_.size() >= KEEP && reusable < kept_.size()) {
-        kept_.erase(kept_.begin() + long(reusable));   // the longest unused one
+    if (n == KEEP && reusable < KEEP) {
+        take_out(reusable);   // the longest unused one
     }
-    auto s = std::make_shared<snapshot>();
-    if (!s->build(g)) {
-        return nullptr;
+    ref<snapshot> s(new (std::nothrow) snapshot);
+    if (!s || !s->build(g)) {
+        return {};
     }
-    if (kept_.size() < KEEP) {
-        kept_.push_back(s);
+    if (n < KEEP) {
+        kept_[n] = s;
     }
     return s;
 }

@@ -3,13 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "containers.hpp"
 #include "ggml_abi.h"
 
 namespace td {
 
-class snapshot {
+class snapshot : public counted {
   public:
     ggml_cgraph * graph() { return &graph_; }
     void release() { in_use_.store(false, std::memory_order_release); }   // by the command, once it is done
@@ -27,21 +27,21 @@ class snapshot {
         uint32_t view_index;
     };
 
-    bool build(const ggml_cgraph & g);
+    bool build(const ggml_cgraph & g);     // false: no memory, or no graph of ggml's
     bool refresh(const ggml_cgraph & g);   // same nodes and links as before: copies contents only. False = differs
     void connect();
     void copy_use_counts(const ggml_cgraph & g);
     uint32_t hash_slot(const ggml_tensor * t) const;
     uint32_t index_of(const ggml_tensor * original) const;
 
-    std::vector<const ggml_tensor *> originals_;   // nodes first, in graph order, then what they refer to
-    std::vector<links> links_;
-    std::vector<uint32_t> lookup_;                 // open hash of originals_: index + 1
+    array<const ggml_tensor *> originals_;   // nodes first, in graph order, then what they refer to
+    array<links> links_;
+    array<uint32_t> lookup_;                       // open hash of originals_: index + 1
     std::unique_ptr<ggml_tensor[], aligned_free> copies_;
-    std::vector<ggml_tensor *> nodes_;
-    std::vector<ggml_tensor *> keys_;
-    std::vector<uint32_t> used_;
-    std::vector<int32_t> use_counts_;
+    array<ggml_tensor *> nodes_;
+    array<ggml_tensor *> keys_;
+    array<uint32_t> used_;
+    array<int32_t> use_counts_;
     ggml_cgraph graph_ = {};
     std::atomic<bool> in_use_{true};
 };
@@ -49,12 +49,12 @@ class snapshot {
 // Snapshots of one queue; what a finished command released is used again. `take` is for the issuing thread only.
 class snapshot_pool {
   public:
-    // Null = out of memory.
-    std::shared_ptr<snapshot> take(const ggml_cgraph & g);
+    // Null = it has to be computed as it is, at once.
+    ref<snapshot> take(const ggml_cgraph & g);
 
   private:
     static constexpr size_t KEEP = 8;
-    std::vector<std::shared_ptr<snapshot>> kept_;   // newest use last
+    ref<snapshot> kept_[KEEP];   // newest use last, then none
 };
 
 }  // namespace td

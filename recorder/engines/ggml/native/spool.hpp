@@ -66,7 +66,7 @@ std::recursive_mutex & slow_path();
 class blob {
 public:
     static constexpr size_t HEAD = 12;
-    blob() { bytes_.assign(HEAD, '\0'); }
+    blob() { bytes_.reserve(128); bytes_.assign(HEAD, '\0'); }
     blob & u32(uint32_t v) { return raw(&v, 4); }
     blob & u64(uint64_t v) { return raw(&v, 8); }
     blob & str(const char * s);
