@@ -42,6 +42,7 @@ _MARKS_MAX = 100
     metavar="FIRST:LAST",
     help="Only these op ids, LAST not included. `40:` is from 40 on, `:40` all before 40.",
 )
+@click.option("--steps", metavar="FIRST:LAST", help="Only these steps, LAST not included.")
 @click.option(
     "--finding",
     type=click.IntRange(min=1),
@@ -55,6 +56,7 @@ def export(
     form: str,
     output: Path | None,
     ops: str | None,
+    steps: str | None,
     finding: int | None,
     force: bool,
     as_json: bool,
@@ -68,16 +70,14 @@ def export(
     """
     from ...formats.disk import check_output
     from ...formats.load import load_tape
-    from ...formats.window import window_of_ops
+    from ..replay.preparing import cut
 
     asked = Asked(tape, form, output, finding, as_json)
-    part = range_of("--ops", ops)
+    parts = range_of("--ops", ops), range_of("--steps", steps)
     _usable(asked)
     if output is not None:
         check_output(output, tape=tape, force=force)
-    loaded = load_tape(tape)
-    if part is not None:
-        loaded = window_of_ops(loaded, *part)
+    loaded = cut(load_tape(tape), *parts)
     {"litmus": _litmus, "perfetto": _perfetto, "html": _html}[form](loaded, asked)
 
 
