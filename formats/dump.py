@@ -65,7 +65,7 @@ def _manifest_lines(tape: Tape, times: bool) -> Iterator[str]:
     m = tape.manifest
     yield (
         f"manifest format_write={m.format_write} format_read={m.format_read} complete={_flag(m.complete)} "
-        + (f"lost={m.lost}")
+        + (f"lost={m.lost}" + (f" dropped={m.dropped}" if m.dropped else ""))
     )
     for part in ("engine", "switches", "profiles"):
         value = getattr(m, part)

@@ -52,6 +52,7 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "switches": m.switches,
         "complete": m.complete,
         "lost": m.lost,
+        "dropped": m.dropped,
         "processes": len(m.processes),
         "devices": [
             {k: d[k] for k in ("device", "name", "kind", "profile", "process")}

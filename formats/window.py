@@ -13,6 +13,7 @@ import pyarrow as pa
 from .builder import table_from_rows
 from .edges import RULES, resolve
 from .errors import UsageError
+from .shown import plural
 from .tape import Manifest, Tape
 
 __all__ = ["window", "window_of_ops", "windows"]
@@ -80,8 +81,12 @@ def window_of_ops(tape: Tape, first: int | None, last: int | None) -> Tape:
 
 
 def windows(manifest: Manifest) -> tuple[str, ...]:
-    """Return the notes that say of which ops a tape is a window, outer ones first; none for a whole one."""
-    return tuple(n for n in manifest.notes if _NOTE.fullmatch(n))
+    """Return what says of which ops a tape is a window, outer ones first; nothing for a whole one."""
+    found = tuple(n for n in manifest.notes if _NOTE.fullmatch(n))
+    if manifest.dropped:
+        older = plural(manifest.dropped, "older record")
+        return (f"window at the end of a run ({older} dropped)", *found)
+    return found
 
 
 def _numbers(table: pa.Table, column: str) -> npt.NDArray[np.int64]:

@@ -101,6 +101,8 @@ def _screen(f: dict[str, Any]) -> list[str]:
     state = "complete" if f["complete"] else "NOT complete"
     if f["windows"]:
         state += ", a window"
+    if f["dropped"]:
+        state += f" at the end of a longer run ({f['dropped']:,} older records dropped)"
     lines = [
         f"{f['tape']}: {state}, {f['lost']:,} records lost, format {f['format_write']}"
         + (", read-only" if f["read_only"] else ""),

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from ..schema import BUFFER_KINDS, COVERAGE, DEVICE_KINDS, QUEUE_KINDS, SYNC_KINDS
+from ..switches import TABLE
 from ..tape import Coverage, Manifest, Process
 from .implied import imply_buffers, imply_queues, imply_syncs
 from .lines import Declaration, File, parse_ref
@@ -28,6 +29,7 @@ class HeaderReader:
         self.coverage: list[Coverage] = []
         self.meta: dict[str, Any] = {}
         self.profiles: dict[str, dict[str, Any]] = {}
+        self.switches: dict[str, str] = {}
 
     def int_or_none(self, spot: Spot, values: dict[str, str | None], key: str, bits: int = 64) -> int | None:
         """Take a number out of the options; None where it is missing or null."""
@@ -278,10 +280,22 @@ class HeaderReader:
             raise d.spot.error(f"`profile {d.rest[:60]}`", 'profile NAME {"key": value, ...}, each name once')
         self.profiles[name] = value
 
+    def do_switch(self, d: Declaration) -> None:
+        """Read a ``switch`` line."""
+        form = "switch NAME STATE"
+        name, state = self.args(d, 2, 2, form)
+        self.finish(d, dict(d.options.values), form)
+        if name in self.switches:
+            raise d.spot.error(f"a second switch {shown(name)}", "each switch once")
+        if name in TABLE:
+            choice(d.spot, state, TABLE[name].states, "state")
+        self.switches[name] = state
+
     def do_meta(self, d: Declaration) -> None:
         """Read a ``meta`` line."""
         kinds: dict[str, type] = {
-            "engine": dict, "switches": dict, "notes": list, "complete": bool, "lost": int, "created_by": str,
+            "engine": dict, "switches": dict, "notes": list, "complete": bool, "lost": int, "dropped": int,
+            "created_by": str,
         }  # fmt: skip
         key, _, rest = d.rest.partition(" ")
         want = kinds.get(key)
@@ -317,6 +331,8 @@ class HeaderReader:
         self.coverage = [Coverage(queues.get(s, n), **words) for s, n, words in self._coverage_lines]
         processes = tuple(self.processes) or self._implied_processes()
         # the whole is no better than its parts
+        if self.switches:
+            self.meta["switches"] = {**self.meta.get("switches", {}), **self.switches}
         self.meta.setdefault("complete", all(p.complete for p in processes))
         self.meta.setdefault("lost", sum(p.lost for p in processes))
         self.scene.manifest = Manifest(

@@ -47,6 +47,7 @@ HEADER_WORDS = (
     "list",
     "set",
     "profile",
+    "switch",
     "meta",
 )
 

@@ -106,8 +106,12 @@ class _Printer:
         implied = Manifest(
             complete=all(p.complete for p in m.processes), lost=sum(p.lost for p in m.processes)
         )
-        for key in ("engine", "switches", "notes", "complete", "lost", "created_by"):
+        for key in ("engine", "switches", "notes", "complete", "lost", "dropped", "created_by"):
             value, default = getattr(m, key), getattr(implied, key)
+            if key == "switches":
+                plain = {n: w for n, w in value.items() if re.fullmatch(NAME, n) and re.fullmatch(NAME, w)}
+                self.out += [f"switch {name} {word}" for name, word in plain.items()]
+                value = {n: w for n, w in value.items() if n not in plain}
             if value != default:
                 self.out.append(f"meta {key} {json.dumps(value)}")
         for name, data in m.profiles.items():
