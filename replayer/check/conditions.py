@@ -91,9 +91,6 @@ def _recording(tape: Tape) -> Iterable[Condition]:
         yield Condition("device_compute", "no device but the host computed anything", True)
     for note in windows(manifest):
         yield Condition("window", f"a {note}: pairs with ops outside are not judged")
-    if manifest.dropped:
-        older = f"{plural(manifest.dropped, 'older record')} dropped by the flight recorder"
-        yield Condition("window", f"{older}: pairs with ops outside are not judged")
     for name, weakens in weakened_by_switches(tape):
         yield Condition("waits", f"{name} was on: {weakens}", True)
     if not manifest.complete:

@@ -84,7 +84,7 @@ def test_manifest_keys() -> None:
 
     section = TEXT[TEXT.index("## 2.") : TEXT.index("## 3.")]
     entry = TableEntry("ops", 0, 0, 0, "0" * 64)
-    obj = json.loads(manifest_to_json(Manifest(coverage=(Coverage(0),)), [entry]))
+    obj = json.loads(manifest_to_json(Manifest(coverage=(Coverage(0),), dropped=1), [entry]))
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(obj)
     for part in ("processes", "coverage", "tables"):
         line = next(x for x in section.splitlines() if x.startswith(f"| `{part}`"))
