@@ -60,10 +60,12 @@ class Watch:
         self._stop = threading.Event()
         self._processes: dict[tuple[int, str], _Process] = {}
         self._stopped = False
+        self._family = _Family()
 
     @contextmanager
     def along(self, result: Recording, spool: Path) -> Iterator[Mapping[str, str]]:
         """Watch until the context is left; what was seen is left in the spool."""
+        self._family.members()  # the first look is the longest
         thread = threading.Thread(target=self._run, name="watch", daemon=True)
         before = signal.pthread_sigmask(
             signal.SIG_BLOCK, signal.valid_signals()
@@ -88,7 +90,7 @@ class Watch:
         killed_s = begun_s + self._limit_s + _MERCY_S
         while True:
             looked_s = time.monotonic()
-            for pid in _descendants(os.getpid()):
+            for pid in self._family.members():
                 self._look(pid)
             now_s = time.monotonic()
             if now_s >= killed_s:
@@ -96,11 +98,11 @@ class Watch:
             elif now_s - begun_s >= self._limit_s and not self._stopped:
                 self._stopped = True
                 self._signal(signal.SIGTERM)
-            if self._stop.wait(max(_INTERVAL_S, 10 * (now_s - looked_s))):
+            if self._stop.wait(max(_INTERVAL_S, now_s - looked_s)):
                 return
 
     def _signal(self, number: int) -> None:
-        for pid in _descendants(os.getpid()):
+        for pid in self._family.members():
             with suppress(OSError):
                 os.kill(pid, number)
 
@@ -173,18 +175,28 @@ def _may_hold(path: str, executable: str) -> bool:
     return path == executable or named or not path.startswith(_SYSTEM)
 
 
-def _descendants(pid: int) -> list[int]:
-    """Return the processes below one, nearest first."""
-    below: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, IndexError, ValueError):  # it ends meanwhile
-                parent = int(Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1])
-                below.setdefault(parent, []).append(int(name))
-    found = [pid]
-    for p in found:
-        found += below.get(p, ())
-    return found[1:]
+class _Family:
+    """The processes below this one. Those of others are looked at once, so that a look costs little."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+
+    def members(self) -> list[int]:
+        """Return them, nearest first."""
+        now = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        parents = {p: parent for p, parent in self._parents.items() if p in now}
+        below: dict[int, list[int]] = {}
+        for p in now:
+            if p not in parents:
+                with suppress(OSError, IndexError, ValueError):  # it ends meanwhile
+                    stat_line = Path(f"/proc/{p}/stat").read_bytes()
+                    parents[p] = int(stat_line.rpartition(b")")[2].split()[1])
+            below.setdefault(parents.get(p, 0), []).append(p)
+        self._parents = parents
+        found = [os.getpid()]
+        for p in found:
+            found += below.get(p, ())
+        return found[1:]
 
 
 def _secure(vector: bytes) -> bool:
