@@ -197,8 +197,9 @@ std::unique_ptr<delay_match> delays_for_command() {
     delayed * d = innermost;
     if (!d || d->handed_ || !d->match_.count) return nullptr;
     if (!d->match_.has(BEFORE_START) && !d->match_.has(AFTER_END)) return nullptr;
-    d->handed_ = true;
-    return std::unique_ptr<delay_match>(new (std::nothrow) delay_match(d->match_));
+    std::unique_ptr<delay_match> copy(new (std::nothrow) delay_match(d->match_));
+    d->handed_ = copy != nullptr;
+    return copy;
 }
 
 bool delays_pending() {
