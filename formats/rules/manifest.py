@@ -15,7 +15,7 @@ from ..tape import Tape
 from ..validate import Findings
 from .lookup import Tables, groups
 
-__all__ = ["delays_hold", "edges_join", "graphs_hold", "manifest_agrees", "profiles_known"]
+__all__ = ["delays_hold", "edges_join", "graphs_hold", "looks_like_path", "manifest_agrees", "profiles_known"]
 
 _PATH = re.compile(r"(^|[\s\"'=:,(])(/[\w.-]+/|[A-Za-z]:\\|~/|\\\\)")
 
@@ -25,6 +25,11 @@ def edges_join(found: Findings, tape: Tape, tables: Tables) -> None:
     e = tables["edges"]
     if e.rows:
         found.rows("edge", "edges", e.ints("src") == e.ints("dst"), "src and dst are the same op")
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether a text may hold a path, which no manifest does."""
+    return _PATH.search(text) is not None
 
 
 def manifest_agrees(found: Findings, tape: Tape, tables: Tables) -> None:
@@ -59,7 +64,7 @@ def manifest_agrees(found: Findings, tape: Tape, tables: Tables) -> None:
         "delays": [d.text for d in m.delays],
     }
     for key, text in _texts(said, "manifest"):
-        if _PATH.search(text):
+        if looks_like_path(text):
             found.add("private", "manifest", None, f"{key} looks like a path")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ....formats.builder import TapeBuilder
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
+from ....formats.rules.manifest import looks_like_path
 from ....formats.tape import DelayLine, Manifest, Tape
 from ...delays.spool import read_line_counts
 from ...tap import TAP_ASKED
@@ -25,6 +26,7 @@ from .definitions import Spool
 from .delays import delays_table
 from .files import REPORT_BYTES_MAX, read_regular
 from .graphs import GraphTables
+from .last import keep_last, line_up
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
@@ -57,6 +59,8 @@ def collect_directory(directory: Path) -> Tape:
         There is nothing to collect, or a spool is damaged.
     """
     spools = read_spools(directory)
+    line_up(spools)
+    keep_last(spools)
     if not spools:
         raise SpoolError(
             "no process wrote a spool",
@@ -92,7 +96,7 @@ def _since_origin(tape: Tape, spools: Sequence[Spool]) -> int | None:
     """Return what turns CLOCK_MONOTONIC into times of the tape; None: nothing was recorded."""
     for made, s in zip(tape.manifest.processes, spools, strict=True):
         if made.wall_offset_ns is not None:
-            return _shift(s) - made.wall_offset_ns
+            return s.wall_ns - s.mono_ns - made.wall_offset_ns
     return None
 
 
@@ -100,7 +104,11 @@ def _plan(directory: Path) -> tuple[DelayLine, ...]:
     """Return the plan under which the recording was made, as the manifest may hold it."""
     found = read_line_counts(directory)
     lines = [] if found is None else found[2][:_LINES_MAX]
-    return tuple(DelayLine(c.line, _mask(c.text), c.count) for c in lines)
+    # Names may hold slashes and backslashes: only what the specification takes for a path is masked.
+    return tuple(
+        DelayLine(c.line, _mask(c.text) if looks_like_path(c.text) else c.text[:_TEXT_MAX], c.count)
+        for c in lines
+    )
 
 
 def hook_reports(directory: Path) -> list[dict[str, str]]:
@@ -123,8 +131,8 @@ def hook_reports(directory: Path) -> list[dict[str, str]]:
 def collect(spools: Sequence[Spool], *, tap_asked: bool = False) -> Tape:
     """Return the tape of some processes' spools.
 
-    Times count from the first record of any process; processes are lined up by their wall clocks. Addresses,
-    process ids and device descriptions stay behind.
+    Times count from the first record of any process; processes are lined up by the monotonic clock that they
+    share, else by their wall clocks. Addresses, process ids and device descriptions stay behind.
     """
     return _Collector(spools, tap_asked).tape()
 
@@ -139,7 +147,7 @@ class _Collector:
         self.rows = OpRows()
         self.sets = AccessSets()
         self.origin_ns = min(
-            (int(s.records["issue_ns"][0]) + _shift(s) for s in spools if len(s.records)), default=0
+            (int(s.records["issue_ns"][0]) + s.shift_ns for s in spools if len(s.records)), default=0
         )
 
     def tape(self) -> Tape:
@@ -149,7 +157,7 @@ class _Collector:
                 s,
                 p,
                 at,
-                _shift(s) - self.origin_ns,
+                s.shift_ns - self.origin_ns,
                 rows=self.rows,
                 sets=self.sets,
                 builder=self.builder,
@@ -174,7 +182,7 @@ class _Collector:
 
     def _positions(self) -> list[list[int]]:
         """Give every record of every process its place in one issue order."""
-        times = [s.records["issue_ns"].astype(np.int64) + _shift(s) for s in self.spools]
+        times = [s.records["issue_ns"].astype(np.int64) + s.shift_ns for s in self.spools]
         owner = np.repeat(np.arange(len(times)), [len(t) for t in times])
         # Stable: within a process the order stays, and of two processes the first goes first.
         order = np.argsort(np.concatenate([np.empty(0, np.int64), *times]), kind="stable")
@@ -219,12 +227,8 @@ class _Collector:
             notes=tuple(notes),
             complete=all(s.complete for s in self.spools),
             lost=sum(s.lost for s in self.spools),
+            dropped=sum(s.dropped for s in self.spools),
         )
-
-
-def _shift(spool: Spool) -> int:
-    """What turns the process's monotonic clock into wall-clock time."""
-    return spool.wall_ns - spool.mono_ns
 
 
 def _mask(text: str) -> str:

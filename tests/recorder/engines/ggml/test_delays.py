@@ -1,4 +1,4 @@
-"""Delays of a plan in a program on a host of our own making: what applies to which op, and that all of it is told.
+"""Delays of a plan on a host of our own making: what applies to which op, and that all of it is told.
 
 What the plugin holds up is compared with what the same plan means on the tape of the very run: two
 implementations, one that sees ops as they are issued and one that sees the whole.

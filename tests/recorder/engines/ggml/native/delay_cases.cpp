@@ -122,7 +122,7 @@ void forked() {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-// Killed while the fourth delay of a queue is on, after it was said what is done.
+// Killed while the first line of the plan is being applied.
 void killed() {
     CHECK(fake::load(plugin));
     side s(1);
@@ -131,7 +131,14 @@ void killed() {
     for (int i = 0; i < 3; i++) s.b->iface.set_tensor_async(s.b, &x, data, 0, 16);
     s.sync();
     s.b->iface.set_tensor_async(s.b, &x, data, 0, 16);
-    usleep(300000);
+    const std::string counts = std::string(getenv("TAPEDELAY_DELAYS")) + ".counts";
+    uint64_t applied = 0;
+    for (int i = 0; !applied && i < 30000; i++) {
+        usleep(1000);
+        FILE * f = fopen(counts.c_str(), "rb");
+        CHECK(f && fseek(f, 64, SEEK_SET) == 0 && fread(&applied, 8, 1, f) == 1);
+        fclose(f);
+    }
     kill(getpid(), SIGKILL);
 }
 
