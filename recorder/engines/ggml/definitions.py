@@ -67,13 +67,17 @@ class Spool:
     lost : int
         Records that the writer dropped or that are unreadable.
     ended, failed : bool
-        Ended cleanly; stopped early (disk, limits).
+        Ended cleanly; stopped early.
+    why, error : int
+        What stopped it (`layout.Stop`), and the system's error number; 0 = not known.
     dropped : int
         Older records that a flight recorder dropped on purpose.
     last_records, last_ns : int
         What a flight recorder was asked to keep: so many records, or those of the last ns; 0 = not by this.
     boot : int
         Processes with the same number (not 0) share one monotonic clock.
+    common_ns : int or None
+        `shift_ns` where it is not the process's own clock that says it.
     torn : bool
         The last definition was cut short.
     events : list of int
@@ -90,10 +94,13 @@ class Spool:
     ended: bool
     failed: bool
     torn: bool = False
+    why: int = 0
+    error: int = 0
     dropped: int = 0
     last_records: int = 0
     last_ns: int = 0
     boot: int = 0
+    common_ns: int | None = None
     api_version: int = 0
     engine: str = ""
     build: str = ""
@@ -113,17 +120,32 @@ class Spool:
     graphs: list[GraphDef] = field(default_factory=list)
 
     @property
+    def shift_ns(self) -> int:
+        """What turns the process's monotonic clock into the time that all processes share."""
+        return (self.wall_ns - self.mono_ns) if self.common_ns is None else self.common_ns
+
+    @property
+    def recorded(self) -> int:
+        """Records that are there; marks of gaps are none."""
+        return len(self.records) - int(np.count_nonzero(self.records["kind"] == Kind.GAP))
+
+    @property
     def complete(self) -> bool:
         """Whether everything that happened is here."""
         return self.ended and not self.failed and not self.torn and self.lost == 0
 
     def host_threads(self) -> list[bool]:
         """Return which threads called the engine; the others are workers of the plugin."""
-        works = np.isin(self.records["kind"], (Kind.EXEC, Kind.DELAY))
+        works = np.isin(self.records["kind"], (Kind.EXEC, Kind.DELAY, Kind.GAP))
         calls = self.records["thread"][~works]
         used = np.zeros(self.threads, bool)
         used[calls] = True
         return [bool(u) for u in used]
+
+    def is_worker(self, thread: int) -> bool:
+        """Return whether a thread wrote times of commands: the plugin's own worker."""
+        mine = self.records["thread"] == thread
+        return bool(np.isin(self.records["kind"][mine], (Kind.EXEC, Kind.DELAY)).any())
 
 
 def _length(ns: int) -> str:

@@ -86,7 +86,7 @@ RING_HEADER = np.dtype(
         ("reserved", "<u8", (3,)),
     ]
 )
-RING_WINDOW = np.dtype([("first_slot", "<u8"), ("dropped", "<u8"), ("kept", "<u8")])
+RING_WINDOW = np.dtype([("first_slot", "<u8"), ("dropped", "<u8"), ("lost", "<u8"), ("kept", "<u8")])
 ACCESS = np.dtype(
     [
         ("buffer", "<u4"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import numpy as np
+
 from ....formats.builder import TapeBuilder
 from .aliases import Root, common_roots
 from .definitions import Spool
+from .last import used_buffers, used_events
 from .layout import NONE, BufferFlag
 
 __all__ = ["Naming", "Places"]
@@ -60,12 +63,16 @@ class Places:
         self.devices = [self._device(i, naming, prefix) for i in range(len(spool.devices))]
         self.threads = self._threads(naming, prefix)
         self.queues = [self._queue(i, naming, prefix) for i in range(len(spool.queues))]
-        self.syncs = [self._event(i, naming, prefix) for i in range(len(spool.events))]
+        # A flight recorder's window: what nothing in it names is left out. Nobody asks for its id.
+        whole = not spool.dropped
+        events = np.full(len(spool.events), True) if whole else used_events(spool)
+        buffers = np.full(len(spool.buffers), True) if whole else used_buffers(spool)
+        self.syncs = [self._event(i, naming, prefix) if u else -1 for i, u in enumerate(events)]
         seen_twice = common_roots(spool, [self._has_address(i) for i in range(len(spool.buffers))])
         self._roots: dict[Root, int] = {}
         self.buffers: list[int] = []
-        for i in range(len(spool.buffers)):
-            self.buffers.append(self._buffer(i, naming, prefix, seen_twice.get(i)))
+        for i, used in enumerate(buffers):
+            self.buffers.append(self._buffer(i, naming, prefix, seen_twice.get(i)) if used else -1)
 
     def _device(self, index: int, naming: Naming, prefix: str) -> int:
         d = self.spool.devices[index]

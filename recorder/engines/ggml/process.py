@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from ....formats.tape import Coverage, Process
 from .calls import CallLog
 from .definitions import Spool
 from .delays import Applied, applied, before_start_ns, wanted_slots
+from .gaps import ops_of_gap
 from .graphs import GraphTables
 from .inputs import Filling, Moment, infer
-from .layout import NO_QUEUE, NONE, Flag, Kind
+from .layout import NO_QUEUE, NONE, Flag, Kind, Stop
 from .places import Naming, Places
 from .record import Record
 from .rows import AFTER, BEFORE, SELF, AccessSets, OpRows
@@ -113,6 +115,8 @@ class ProcessCollector:
         self._moments: dict[int, list[Moment]] = {}
         self._step_at: dict[int, int] = {}
         self._other_sync: dict[str, int] = {}
+        # A record that is not there was dropped then, and came before everything that is.
+        self._before_the_window = spool.dropped > 0 and spool.lost == 0
         self._runs: dict[int, tuple[int, int]] = {}
         self._held_up = dict.fromkeys(wanted_slots(spool), -1)
         self._late_start = before_start_ns(spool)
@@ -148,6 +152,9 @@ class ProcessCollector:
                 self._add_filling(thread, filling)
 
     def _take(self, r: Record) -> None:
+        if r.kind == Kind.GAP:
+            self._add_gap(r)
+            return
         handler = _HANDLERS.get(r.kind)
         if handler is None:  # a queue was made
             if self._log:
@@ -312,6 +319,9 @@ class ProcessCollector:
         """The copy runs on one queue and the destination's queue waits for it: an event that has no name."""
         values |= {"kind": "wait", "sync": self._sync("split copy")}
         copy = self._copies.get(r.a)
+        if copy is None and self._before_the_window:
+            values["wait_state"] = "none"
+            return True
         if copy is None:  # its record was lost
             values["wait_state"] = "unresolved"
             self.unresolved += 1
@@ -356,7 +366,9 @@ class ProcessCollector:
     def _resolve(self) -> None:
         for op, event, generation in self._waits:
             record = self._recorded.get((event, generation))
-            if record is None or not self.rows.precedes(record, op):
+            if record is None and self._before_the_window:
+                self.rows.set(op, wait_state="none")
+            elif record is None or not self.rows.precedes(record, op):
                 # It was lost, or two threads called in the same moment and which came first is not known.
                 self.rows.set(op, wait_state="unresolved")
                 self.unresolved += 1
@@ -379,6 +391,13 @@ class ProcessCollector:
             self._insert(
                 after.position, BEFORE, beside, kind="wait", sync=sync, sync_of=record, name="api-serial"
             )
+
+    def _add_gap(self, r: Record) -> None:
+        for values in ops_of_gap(r, self.places):
+            values["issue_ns"] = r.issue_ns + self.shift_ns
+            if values["kind"] == "wait":
+                values["sync"] = self._sync("gap")
+            self.rows.add_values(r.position, SELF, values)
 
     def _beside(self, call: Call) -> dict[str, Any]:
         issuer = self.places.thread(call.thread)
@@ -418,7 +437,7 @@ class ProcessCollector:
         return Process(
             self.process,
             complete=s.complete,
-            records=len(s.records),
+            records=s.recorded,
             lost=s.lost,
             wall_offset_ns=s.wall_ns - s.mono_ns - self.shift_ns if len(s.records) else None,
         )
@@ -470,8 +489,24 @@ class ProcessCollector:
         if self.spool.torn:
             found.append("the last definition was cut short: the process died while it wrote it")
         if self.spool.failed:
-            found.append("recording stopped early: the spool could not be written any more")
+            found.append(_stopped(self.spool))
         return found
+
+
+_STOPPED = {
+    Stop.MEMORY: "the process ran out of memory",
+    Stop.THREAD: "the process could have no more threads",
+    Stop.FORK: "forks of the process could not be seen",
+}
+
+
+def _stopped(s: Spool) -> str:
+    """Return why a process's recording ended before the process did."""
+    text = "recording stopped early: "
+    if s.why in _STOPPED:
+        return text + _STOPPED[Stop(s.why)]
+    reason = f" ({os.strerror(s.error)})" if 0 < s.error < 4096 else ""
+    return f"{text}the spool could not be written any more{reason}"
 
 
 _Handler = Callable[[ProcessCollector, Record, dict[str, Any]], bool]
@@ -496,4 +531,4 @@ _HANDLERS: dict[int, _Handler] = {
     Kind.SCHED_RESET: ProcessCollector._on_scheduler,
 }
 """What a record becomes; kinds that are not here have no row of their own."""
-_TAKEN = (*_HANDLERS, Kind.QUEUE_INIT)
+_TAKEN = (*_HANDLERS, Kind.QUEUE_INIT, Kind.GAP)

@@ -39,6 +39,8 @@ class Dropped:
         Older slots are dropped, but for those of `chunks`.
     dropped : int
         Records dropped.
+    lost : int
+        Records that found no room, as far as dropped marks of gaps say so.
     chunks : numpy.ndarray
         Older chunks that count.
     """
@@ -48,6 +50,7 @@ class Dropped:
     ns: int
     first_slot: int
     dropped: int
+    lost: int
     chunks: npt.NDArray[np.uint64]
 
     def counts(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -119,5 +122,6 @@ def _dropped(head: Any, data: bytes, where: str) -> Dropped:
         ns=int(head["ns"]),
         first_slot=first,
         dropped=int64(int(window["dropped"]), "dropped", where),
+        lost=int64(int(window["lost"]), "lost", where),
         chunks=chunks,
     )

@@ -77,14 +77,17 @@ def read_spool(path: Path) -> Spool:
         raise cannot_read(path, e) from e
     order = np.lexsort((slots, records["issue_ns"]))
     flags = int(header["flags"])
+    gone = parts.dropped.lost if parts.dropped else 0
     spool = Spool(
         records=records[order],
         slots=slots[order],
         mono_ns=int64(int(header["mono_ns"]), "mono_ns", where),
         wall_ns=int64(int(header["wall_ns"]), "wall_ns", where),
-        lost=int64(int(header["lost"]), "lost", where) + unreadable,
+        lost=max(0, int64(int(header["lost"]), "lost", where) - gone) + unreadable,
         ended=bool(flags & HeaderFlag.ENDED),
         failed=bool(flags & HeaderFlag.FAILED),
+        why=int(header["why"]),
+        error=int(header["error"]),
         dropped=parts.dropped.dropped if parts.dropped else 0,
         last_records=parts.dropped.records if parts.dropped else 0,
         last_ns=parts.dropped.ns if parts.dropped else 0,

@@ -60,7 +60,7 @@ struct ring_t {
     list<char *> segments;               // mapped, from `tail` on: segment k at [k - base]
     list<sealed_t> seals;
     uint64_t base = 0, tail = 0, head = 0, sealed = 0;
-    uint64_t dropped = 0;
+    uint64_t dropped = 0, lost = 0;
     list<kept_segment> kept;
     list<retired_t> retired;
     list<uint64_t> pins;                 // chunks that a lane owns, sorted
@@ -106,17 +106,18 @@ void at_thread_end(void *) {
     if (++l.ends >= 3) l.closed = true;
 }
 
-struct span { uint64_t count, min_ns, max_ns; };
+struct span { uint64_t count, min_ns, max_ns, lost; };
 
 // The committed records of a chunk. Marks of gaps are no records.
 span look(const char * at, uint64_t chunk) {
     auto * r = reinterpret_cast<const record *>(at);
-    span s = {0, ~0ull, 0};
+    span s = {0, ~0ull, 0, 0};
     const uint64_t first = chunk * PAGE / sizeof(record);   // + 1: the header stands where slot -1 would
     for (uint64_t i = chunk ? 0 : 1; i < PAGE / sizeof(record); i++) {
         const uint32_t commit = COMMIT ^ static_cast<uint32_t>(first + i - 1);
         if (__atomic_load_n(&r[i].commit, __ATOMIC_ACQUIRE) != commit) continue;
-        s.count += r[i].kind != K_GAP;
+        if (r[i].kind == K_GAP) s.lost += r[i].a;
+        else s.count++;
         s.min_ns = std::min(s.min_ns, r[i].issue_ns);
         s.max_ns = std::max(s.max_ns, r[i].issue_ns);
     }
@@ -306,7 +307,7 @@ void ring_trim(uint64_t next, uint64_t room) {
     if (!cut) return;
 
     // Which chunks of which segments go.
-    uint64_t tail = r.tail, count = 0, kept = 0;
+    uint64_t tail = r.tail, count = 0, lost = 0, kept = 0;
     const uint64_t kept_before = r.kept.n;
     bool changed = false;
     list<kept_segment> & all = r.kept;
@@ -315,22 +316,27 @@ void ring_trim(uint64_t next, uint64_t room) {
         for (uint64_t c = 0; c < chunks_in(); c++) {
             if (!get(s.chunks, c)) continue;
             const uint64_t chunk = s.k * chunks_in() + c;
-            span found = owned(chunk) ? span{0, 0, ~0ull} : look(s.at + c * PAGE, chunk);
+            span found = owned(chunk) ? span{0, 0, ~0ull, 0} : look(s.at + c * PAGE, chunk);
             if (found.max_ns >= cut) { kept++; continue; }
             s.chunks[c / 64] &= ~(1ull << (c % 64));   // freed below, when that is said
             count += found.count;
+            lost += found.lost;
             changed = true;
         }
     }
     for (; tail < r.sealed; tail++) {
         if (r.seals.at[tail - r.base].min_ns >= cut && r.seals.at[tail - r.base].count) break;
         kept_segment s = {tail, segment_at(tail), {}};
-        uint64_t young = 0, mine = 0, gone = 0;
+        uint64_t young = 0, mine = 0, gone = 0, gone_lost = 0;
         for (uint64_t c = 0; c < chunks_in(); c++) {
             const uint64_t chunk = tail * chunks_in() + c;
             const bool has_owner = owned(chunk);
-            span found = has_owner ? span{0, 0, ~0ull} : look(s.at + c * PAGE, chunk);
-            if (found.max_ns < cut) { gone += found.count; continue; }
+            span found = has_owner ? span{0, 0, ~0ull, 0} : look(s.at + c * PAGE, chunk);
+            if (found.max_ns < cut) {
+                gone += found.count;
+                gone_lost += found.lost;
+                continue;
+            }
             young += !has_owner;
             mine++;
             s.chunks[c / 64] |= 1ull << (c % 64);
@@ -343,6 +349,7 @@ void ring_trim(uint64_t next, uint64_t room) {
         }
         kept += mine;
         count += gone;
+        lost += gone_lost;
         changed = true;
     }
     if (!changed) return;
@@ -353,6 +360,7 @@ void ring_trim(uint64_t next, uint64_t room) {
     ring_window * w = window(number);
     w->first_slot = tail ? end_slot(tail - 1) : 0;
     w->dropped = r.dropped += count;
+    w->lost = r.lost += lost;
     w->kept = 0;
     auto * chunks = reinterpret_cast<uint64_t *>(w + 1);
     for (uint64_t i = 0; i < all.n; i++)
@@ -418,7 +426,7 @@ void ring_unmap() {
     if (r.file) platform::unmap(r.file, r.file_bytes);
     r.file = nullptr;
     r.segments.n = r.seals.n = r.kept.n = r.retired.n = 0;
-    r.base = r.tail = r.head = r.sealed = r.dropped = r.held_since = 0;
+    r.base = r.tail = r.head = r.sealed = r.dropped = r.lost = r.held_since = 0;
 }
 
 }  // namespace td

@@ -46,6 +46,7 @@ static_assert(sizeof(ring_header) == 64, "");
 struct ring_window {           // offset 4096 + (number & 1) * RING_WINDOW_BYTES
     uint64_t first_slot;       // older slots are dropped, but for these:
     uint64_t dropped;          // records dropped (marks of gaps do not count)
+    uint64_t lost;             // what the dropped marks of gaps say
     uint64_t kept;             // so many chunk numbers follow, u64: chunk C holds slots 64 C - 1 to 64 C + 62
 };
 constexpr uint64_t RING_MAGIC        = 0x30474e4952445444ull;  // "DTDRING0"
