@@ -23,6 +23,7 @@ PARTS = ("recorder", "size", "check", "replay", "linear", "recorded")
 STEP_LIMIT = 1.5
 """Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
 
+_SHORT = ("record_ns.py", "delay_ns.py")
 PROCESSES = 3
 """So many processes measure open + check; the fastest counts."""
 
@@ -83,7 +84,7 @@ class Bench:
 
     def recorder(self) -> None:
         """What recording costs: one record, and a whole engine."""
-        for script in ("record_ns.py",) if self.quick else ("record_ns.py", "engine_overhead.py"):
+        for script in _SHORT if self.quick else (*_SHORT, "engine_overhead.py"):
             self.figures.title(script)
             done = subprocess.run(
                 [sys.executable, HERE / script], stdout=subprocess.PIPE, text=True, check=False
