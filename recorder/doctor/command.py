@@ -14,8 +14,9 @@ from ...formats.commands.common import FILE, json_option, print_json, printable,
 from ...formats.errors import CannotJudge, UsageError
 from ..asked import Asked, profile_names
 from ..patience import patience
+from ..tap import Tap
 from .engine import Examined, examine
-from .finding import NO, Finding
+from .finding import NO, OK, Finding
 from .machine import look_at_machine
 
 __all__ = ["doctor"]
@@ -38,6 +39,7 @@ _NEEDED = ("plugin", "place", "space", "mapping")
     "--profile", type=click.Choice(profile_names()), default="vulkan-like", show_default=True,
     help="How test devices behave.",
 )  # fmt: skip
+@click.option("--no-tap", is_flag=True, help="Do not try the tap (LD_PRELOAD).")
 @click.option(
     "-o",
     "--output",
@@ -53,6 +55,7 @@ def doctor(
     seconds: float,
     devices: int | None,
     profile: str,
+    no_tap: bool,
     output: Path,
     as_json: bool,
     command: tuple[str, ...],
@@ -78,6 +81,7 @@ def doctor(
     if not as_json:
         _show("this machine", machine)
     engine: Examined | None = None
+    tap = not no_tap and any(f.code == "tap" and f.state == OK for f in machine)
     missing = any(f.state == NO and f.code in _NEEDED for f in machine)
     if command and not missing:
         with patience() as signals, _stdout_to_stderr(as_json):
@@ -87,6 +91,7 @@ def doctor(
                 limit_s=seconds,
                 folder=output.resolve(),
                 signals=signals,
+                companions=[Tap()] if tap else [],
             )
     findings = engine.findings if engine else []
     cannot = [f for f in (*machine, *findings) if f.state == NO]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...formats.errors import SpoolError, TapedelayError
 from ..asked import Asked
+from ..companion import Companion
 from ..evidence import Evidence, Watched, evidence_of
 from ..outcome import Recording
 from ..patience import Patience
@@ -47,7 +48,13 @@ class Examined:
 
 
 def examine(
-    command: Sequence[str], asked: Asked, *, limit_s: float, folder: Path, signals: Patience
+    command: Sequence[str],
+    asked: Asked,
+    *,
+    limit_s: float,
+    folder: Path,
+    signals: Patience,
+    companions: Sequence[Companion] = (),
 ) -> Examined:
     """Record a command for a while and return what of it can be recorded, what cannot, and why.
 
@@ -63,6 +70,8 @@ def examine(
         Where the recording lies meanwhile.
     signals : Patience
         As for ``record``.
+    companions : sequence of Companion
+        What goes along beside the watcher: the tap, if it is to be tried.
 
     Raises
     ------
@@ -74,7 +83,12 @@ def examine(
     watch = Watch(command, limit_s)
     with tempfile.TemporaryDirectory(prefix=".tapedelay-doctor.", dir=folder) as made:
         result = record_command(
-            command, Path(made) / "doctor.tape", asked, signals=signals, keep_spool=True, companions=[watch]
+            command,
+            Path(made) / "doctor.tape",
+            asked,
+            signals=signals,
+            keep_spool=True,
+            companions=[*companions, watch],
         )
         assert result.spool is not None
         findings = [*_processes(watch.watched), *_packages(result.spool)]
@@ -84,6 +98,8 @@ def examine(
         except SpoolError:  # that is among the faults
             evidence, spools = Evidence(command, watched=watch.watched), []
         findings += _recorded(spools, result)
+        if companions and result.ops:
+            findings.append(_tap(result))
         findings += [_fault(f, result, evidence, bool(spools)) for f in result.faults]
         if result.untold:
             findings.append(
@@ -140,6 +156,14 @@ def _recorded(spools: Sequence[Spool], result: Recording) -> Iterator[Finding]:
         yield Finding("lost", LIMIT, found, "record on a machine with more cores, or a faster disk")
 
 
+def _tap(result: Recording) -> Finding:
+    if result.untapped:
+        return Finding(
+            "tap", LIMIT, result.untapped, "record without --tap: nothing else is missing on the tape"
+        )
+    return Finding("tap", OK, "the scheduler's steps, splits and graphs: recorded with --tap")
+
+
 def _device(d: DeviceDef, used: bool, computes: int) -> Finding:
     kind = "test device" if d.is_test else _TYPES.get(d.type, "other")
     head = f"{d.name} ({kind} of {d.reg})"
@@ -164,7 +188,7 @@ def _notes(result: Recording) -> Iterator[Finding]:
     with suppress(TapedelayError):
         for note in load_tape(result.output, validate=False).manifest.notes:
             if not note.startswith(_TOLD_ELSEWHERE):
-                yield Finding("note", LIMIT, note)
+                yield Finding("note", OK if note.startswith("assumed: ") else LIMIT, note)
 
 
 # --- what was not -------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 from ...formats.errors import InfrastructureError
 from ..hook import SITE
 from ..plugin import ggml_plugin
+from ..tap import ggml_tap
 from .elf import symbols
 from .finding import LIMIT, NO, OK, Finding
 from .place import look_at_place
@@ -59,8 +60,21 @@ def _plugin() -> list[Finding]:
             found = f"the ggml plugin needs {wanted}, this machine has {has[0]}.{has[1]}"
             return [Finding("plugin", NO, found, "install a wheel built for this system, or build it here")]
         return [Finding("plugin", NO, f"the ggml plugin does not load: {e}", "install tapedelay again")]
+    return [_loads(needs, has), _tap()]
+
+
+def _tap() -> Finding:
+    try:
+        ggml_tap()
+    except InfrastructureError as e:
+        return Finding("tap", LIMIT, f"{e.found}: no steps, splits and graphs", e.next_step)
+    return Finding("tap", OK, "the tap for the scheduler's own view is there (record --tap)")
+
+
+def _loads(needs: tuple[int, int], has: tuple[int, int] | None) -> Finding:
+    wanted = f"glibc {needs[0]}.{needs[1]}"
     here = f"{has[0]}.{has[1]}" if has else "another C library"
-    return [Finding("plugin", OK, f"the ggml plugin loads (needs {wanted}, here {here})")]
+    return Finding("plugin", OK, f"the ggml plugin loads (needs {wanted}, here {here})")
 
 
 def _glibc() -> tuple[int, int] | None:

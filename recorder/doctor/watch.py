@@ -108,11 +108,16 @@ class Watch:
 
     def _look(self, pid: int) -> None:
         proc = Path(f"/proc/{pid}")
-        executable = ""
-        with suppress(OSError):
-            executable = os.readlink(proc / "exe")
+        executable, hidden = "", False
+        try:
+            executable = os.readlink(proc / "exe").removesuffix(" (deleted)")
+        except PermissionError:
+            hidden = True  # it is not ours any more: it has another user or more rights
+        except OSError:  # it has ended
+            return
         # A process that becomes another program is another one to us.
         seen = self._processes.setdefault((pid, executable), _Process(executable))
+        seen.secure = seen.secure or hidden
         with suppress(OSError):
             words = (proc / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
             seen.command = tuple(w.decode("utf-8", "replace") for w in words)[:1000]

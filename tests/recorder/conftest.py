@@ -1,8 +1,11 @@
-"""A writer of spools, small and independent of the reader: it follows native/spool.h only."""
+"""A writer of spools, small and independent of the reader: it follows native/spool.h only; and an NVML."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
+import subprocess
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+STANDIN_NVML = Path(__file__).parent / "telemetry" / "standin_nvml.c"
 COMMIT = 0x7AD0C0DE
 NONE = 0xFFFFFFFF
 NO_QUEUE = 0xFFFF
@@ -215,3 +219,31 @@ def engine(spool_writer: Callable[..., SpoolWriter]) -> Callable[..., Engine]:
         return Engine(spool_writer(**head), devices, threads)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """Return the environment in which ``pynvml`` finds the stand-in, in a scenario of it."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", str(STANDIN_NVML), "-o", str(library)],
+        check=True,
+    )
+
+    def environment(scenario: str = "") -> dict[str, str]:
+        known = os.environ.get("LD_LIBRARY_PATH", "")
+        return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(folder), known])), "STANDIN": scenario}
+
+    return environment
+
+
+@pytest.fixture(scope="session")
+def no_driver(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment in which no driver's library can be loaded, whatever the machine has."""
+    folder = tmp_path_factory.mktemp("no-driver")
+    (folder / "libnvidia-ml.so.1").write_text("no library")
+    return {"LD_LIBRARY_PATH": str(folder)}

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tapedelay.formats.errors import InfrastructureError
 from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.doctor.engine import Examined, examine
 from tapedelay.recorder.doctor.finding import LIMIT, NO, OK, Finding
 from tapedelay.recorder.patience import Patience
+from tapedelay.recorder.tap import Tap, ggml_tap
 
 PROGRAMS = Path(__file__).parent / "programs"
 Build = Callable[..., Path]
@@ -22,13 +24,22 @@ Parts = list[Path]
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Examined]:
-    def look(*command: str | Path, seconds: float = 60, devices: int | None = 1, **env: str) -> Examined:
+    def look(
+        *command: str | Path, seconds: float = 60, devices: int | None = 1, tap: bool = False, **env: str
+    ) -> Examined:
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         folder = tmp_path / "folder"
         folder.mkdir()
         words = [str(w) for w in command]
-        done = examine(words, Asked(devices), limit_s=seconds, folder=folder, signals=Patience())
+        done = examine(
+            words,
+            Asked(devices),
+            limit_s=seconds,
+            folder=folder,
+            signals=Patience(),
+            companions=[Tap()] if tap else [],
+        )
         assert not any(folder.iterdir()), "nothing stays behind"
         return done
 
@@ -222,3 +233,15 @@ def test_a_failing_command_that_was_recorded(look: Callable[..., Examined], host
     assert done.exit_code == 0
     (limit,) = [f for f in done.findings if f.state == LIMIT and f.code == "exit-code"]
     assert "the command ended with 7" in limit.found
+
+
+def test_a_tap_through_which_no_call_passes(look: Callable[..., Examined], host: Path) -> None:
+    try:
+        ggml_tap()
+    except InfrastructureError:
+        pytest.skip("the tap is not built")
+    done = look(host, HOST="compute", tap=True)
+    assert done.exit_code == 0, "all else is recorded"
+    (found,) = [f for f in done.findings if f.code == "tap"]
+    assert found.state == LIMIT
+    assert "no call on a scheduler passed through it" in found.found

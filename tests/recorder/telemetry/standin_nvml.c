@@ -1,6 +1,6 @@
 /* Stands in for libnvidia-ml.so.1: the calls that the sampler makes, for two devices.
    What goes wrong is told by STANDIN: "unsupported" (PCIe on every device, power of device 1), "lost" (device 1 after
-   three samples), "all-lost", "no-driver" (init), "hang" (no call returns after three samples), "no-device". */
+   three samples), "all-lost", "no-driver" (init), "hang" (no call returns after three samples), "hang-at-once", "no-device". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,11 @@ static int state(void * device) {
     return OK;
 }
 
-int nvmlInitWithFlags(unsigned flags) { (void) flags; return is("no-driver") ? DRIVER_NOT_LOADED : OK; }
+int nvmlInitWithFlags(unsigned flags) {
+    (void) flags;
+    if (is("hang-at-once")) for (;;) pause();
+    return is("no-driver") ? DRIVER_NOT_LOADED : OK;
+}
 int nvmlShutdown(void) { return OK; }
 const char * nvmlErrorString(int e) { (void) e; return "an error"; }
 
