@@ -65,8 +65,8 @@ class GraphTables:
             compute = None if call is None else steps.first_compute(call)
             if compute is not None:
                 self._first.append((row, positions[compute]))
-            if len(graph.rows):
-                self._nodes.append(_nodes(base + index, spool, places, graph.rows))
+        if spool.graphs:
+            self._nodes.append(_nodes(base, spool, places))
         return base
 
     def finish(self, rows: OpRows) -> dict[str, pa.Table]:
@@ -76,14 +76,17 @@ class GraphTables:
         return {"nodes": pa.concat_tables(self._nodes).unify_dictionaries()} if self._nodes else {}
 
 
-def _nodes(graph: int, spool: Spool, places: Places, rows: npt.NDArray[Any]) -> pa.Table:
-    n = len(rows)
+def _nodes(base: int, spool: Spool, places: Places) -> pa.Table:
+    """Return the nodes of all graphs of a process, whose first one has the id `base`."""
+    rows = np.concatenate([g.rows for g in spool.graphs])
+    sizes = np.array([len(g.rows) for g in spool.graphs])
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     names = pa.array(spool.names, pa.string())
     view = rows["view_source"]
     flags = rows["flags"]
     values = {
-        "graph": np.full(n, graph),
-        "node": np.arange(n),
+        "graph": base + np.repeat(np.arange(len(sizes)), sizes),
+        "node": np.arange(len(rows)) - starts,
         "name": _texts(names, rows["name"]),
         "op": _texts(names, rows["op"]).fill_null(_UNKNOWN_OP),
         "op_params": _parameters(rows),

@@ -33,6 +33,7 @@ _SCHEDULER_CALLS: dict[int, str] = {
     Kind.SCHED_ALLOC: "allocate",
     Kind.SCHED_RESET: "reset",
 }
+_DONE_IN_PART = (Kind.COMPUTE, Kind.SCHED_COMPUTE)
 _TAKE_TIME = ("compute", "copy", "memset", "sync")
 # Plain numbers: an operator of IntFlag costs as much as all else that is done for a record.
 _HOST, _FOREIGN, _FAILED, _META, _CHILD, _SPAN = (
@@ -162,7 +163,7 @@ class ProcessCollector:
             return
         if not r.is_child:  # the thread's meta call has returned
             self._groups[r.thread] = None
-        if r.flags & _FAILED and r.kind != Kind.COMPUTE:  # it was declined and did nothing
+        if r.flags & _FAILED and r.kind not in _DONE_IN_PART:  # it was declined and did nothing
             return
         group = self._groups.get(r.thread)
         host = self.places.thread(r.thread)

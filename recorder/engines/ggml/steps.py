@@ -19,6 +19,7 @@ _NOT = -1
 _INPUT = 1
 _LOOK_AHEAD = 4
 """Calls on a thread that a write before them is compared with: contexts may take turns."""
+_CALLS = (Kind.SCHED_COMPUTE, Kind.SCHED_ALLOC, Kind.SCHED_RESET)
 _MOVES = (Kind.COPY, Kind.SET, Kind.GET)
 _FEEDS = (Kind.COPY, Kind.SET, Kind.SPLIT_COPY_WAIT)
 
@@ -62,6 +63,7 @@ class Steps:
         inside = np.flatnonzero(owner != _NOT)
         self.step[inside] = self._ordinal(owner[inside])
         self._number_splits(owner, inside)
+        self.split[np.isin(kind, _CALLS)] = _NOT
         self.step[self.calls] = self._ordinal(self.calls)
         self._place_preparations()
         touched = self._touched()
@@ -155,7 +157,7 @@ class Steps:
     def _place_preparations(self) -> None:
         """Give a scheduler's reset and allocation, and what is done in it, the step they prepare."""
         kind, sched = self._r["kind"], self._r["e"]
-        which = np.flatnonzero(np.isin(kind, (Kind.SCHED_COMPUTE, Kind.SCHED_ALLOC, Kind.SCHED_RESET)))
+        which = np.flatnonzero(np.isin(kind, _CALLS))
         waiting: dict[int, list[int]] = {}
         spans: list[tuple[int, int]] = []
         columns = (which.tolist(), kind[which].tolist(), sched[which].tolist(), self._r["b"][which].tolist())

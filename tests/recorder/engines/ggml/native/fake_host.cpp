@@ -227,7 +227,7 @@ EXPORT ggml_tensor * ggml_graph_node(ggml_cgraph * g, int i) { return g->nodes[i
 EXPORT int ggml_graph_n_nodes(ggml_cgraph * g) { return g->n_nodes; }
 EXPORT size_t ggml_nbytes(const ggml_tensor * t) { return size_t(t->ne[0]) * 4; }
 #ifndef FAKE_WITHOUT_OP_NAME
-EXPORT const char * ggml_op_name(int op) { return op == fake::ADD ? "ADD" : op == fake::NONE ? "NONE" : "GATE"; }
+EXPORT const char * ggml_op_name(int op) { return op == fake::ADD ? "ADD" : op == fake::NONE ? "NONE" : op == fake::CUSTOM ? "MAP_CUSTOM1" : "GATE"; }
 #endif
 
 EXPORT ggml_backend_buffer_t ggml_backend_buffer_init(ggml_backend_buffer_type_t type, ggml_backend_buffer_i f,

@@ -12,7 +12,7 @@ extern "C" bool ggml_backend_buffer_is_host(ggml_backend_buffer_t b);
 
 namespace fake {
 
-enum op : int { NONE = 0, ADD = 1, GATE = 2, FAIL = 3, UNSUPPORTED = 4 };
+enum op : int { NONE = 0, ADD = 1, GATE = 2, FAIL = 3, UNSUPPORTED = 4, CUSTOM = 5 };
 
 extern std::vector<ggml_backend_dev_t> devices;   // the CPU, then what the plugin registered
 extern std::atomic<bool> gate[8];
