@@ -9,6 +9,7 @@
 #include "hooks.h"
 #include "host.h"
 #include "sched_calls.h"
+#include "switches.h"
 #include "wrap.hpp"
 
 namespace td {
@@ -16,22 +17,6 @@ namespace td {
 namespace {
 
 constexpr uint32_t PLUGIN_VERSION = 0;
-
-// Switches that change what an engine orders. Only that they are set is said, never their text.
-void define_switches() {
-    static const char * const names[] = {
-        "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "GGML_CUDA_DISABLE_GRAPHS", "GGML_CUDA_GRAPH_OPT",
-        "GGML_VK_DISABLE_ASYNC", "GGML_VK_SERIALIZE_TENSORS", "GGML_VK_SYNC_LOGGER", "GGML_VK_PERF_LOGGER",
-        "GGML_SCHED_DEBUG", "LLAMA_GRAPH_REUSE_DISABLE", "GGML_METAL_CONCURRENCY_DISABLE",
-        "TAPEDELAY_SYNC",
-    };
-    for (const char * name : names) {
-        const char * value = getenv(name);
-        if (!value) continue;
-        bool off = !*value || !strcmp(value, "0") || !strcmp(value, "off") || !strcmp(value, "false");
-        define(D_SWITCH, blob().str(name).str(off ? "off" : "on"));
-    }
-}
 
 }  // namespace
 
