@@ -1,7 +1,7 @@
 """How exact delays in an engine are, and what a plan costs every op.
 
-Budgets: nine delays of ten are late by at most 50 us (other work of the machine adds to the rest), a thread that
-sleeps 1,000 times 1 ms needs at most 5 % of a core, and an op of a run without a plan costs 2 ns more.
+Budgets: nine delays of ten are late by at most 50 us (other work of the machine adds to the rest), a thread
+that sleeps 1,000 times 1 ms needs at most 5 % of a core, and an op of a run without a plan costs 2 ns more.
 """
 
 from __future__ import annotations

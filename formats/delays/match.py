@@ -20,6 +20,7 @@ from .resolved import Delays
 __all__ = ["Anchors", "LineMatch", "Matched", "match_plan"]
 
 _Rows = npt.NDArray[np.int64]
+_Anchor = tuple[str, Glob | None, Glob | None, Glob | None]
 _COLUMNS = ("op", "kind", "name", "label", "queue", "access_set", "origin")
 HOST_KIND = "host"
 """Kind of what a host thread does by itself: no engine issues it, recordings conclude it."""
@@ -87,18 +88,25 @@ def match_plan(plan: Plan, tape: Tape | Anchors) -> Matched:
         The delays add up to more than `MAX_TOTAL_NS`.
     """
     anchors = tape if isinstance(tape, Anchors) else Anchors(tape)
-    keys: list[_Rows] = []
-    amounts: list[_Rows] = []
-    found: list[LineMatch] = []
-    exact = _exact_rows(plan, anchors)
+    single = _single_rows(plan, anchors)
+    alone = single >= 0
+    ns = np.array([n.ns for n in plan.lines], np.int64)
+    places = np.array([n.place for n in plan.lines], np.int64)
+    keys: list[_Rows] = [single[alone] * 4 + places[alone]]
+    amounts: list[_Rows] = [ns[alone]]
+    counts: list[int] = (single >= 0).astype(np.int64).tolist()
     total = 0
     for at, line in enumerate(plan.lines):
-        rows = exact[at] if isinstance(line.anchor, int) else anchors.rows(line.anchor)
-        if line.seed is None:
-            ns = np.full(len(rows), line.ns, np.int64)
-        else:
-            ns = random_ns(line.seed, anchors.op_ids[rows], line.ns)
-        total += line.ns * len(rows)
+        if single[at] == _MANY:
+            assert isinstance(line.anchor, Pattern)
+            rows = anchors.rows(line.anchor)
+            if line.seed is None:
+                amounts.append(np.full(len(rows), line.ns, np.int64))
+            else:
+                amounts.append(random_ns(line.seed, anchors.op_ids[rows], line.ns))
+            keys.append(rows * 4 + line.place)
+            counts[at] = len(rows)
+        total += line.ns * counts[at]
         if total > MAX_TOTAL_NS:
             raise PlanError(
                 f"delays that add up to more than {MAX_TOTAL_NS:,} ns",
@@ -106,20 +114,39 @@ def match_plan(plan: Plan, tape: Tape | Anchors) -> Matched:
                 where=f"{plan.name}:{line.number}" if line.number else plan.name,
                 next_step="delay single ops",
             )
-        keys.append(rows * 4 + line.place)
-        amounts.append(ns)
-        found.append(LineMatch(line.number or at + 1, print_line(line), len(rows)))
-    return Matched(_sums(keys, amounts), tuple(found))
+    found = tuple(
+        LineMatch(n.number or at, print_line(n), c)
+        for at, (n, c) in enumerate(zip(plan.lines, counts, strict=True), 1)
+    )
+    return Matched(_sums(keys, amounts), found)
 
 
-def _exact_rows(plan: Plan, anchors: Anchors) -> list[_Rows]:
-    """Return the rows of each line that names an op id."""
-    none = np.zeros(0, np.int64)
-    wanted = np.array([n.anchor if isinstance(n.anchor, int) else -1 for n in plan.lines], np.int64)
-    at = np.searchsorted(anchors.op_ids, wanted)
-    hit = at < len(anchors.op_ids)
-    hit[hit] = anchors.op_ids[at[hit]] == wanted[hit]
-    return [at[i : i + 1] if hit[i] else none for i in range(len(wanted))]
+_NONE, _MANY = -1, -2
+
+
+def _single_rows(plan: Plan, anchors: Anchors) -> _Rows:
+    """Return the row of each line that means one op, `_NONE` where there is none, `_MANY` for other lines."""
+    rows = np.full(len(plan.lines), _MANY, np.int64)
+    exact: list[tuple[int, int]] = []
+    counting: dict[_Anchor, list[tuple[int, int, Pattern]]] = {}
+    for at, line in enumerate(plan.lines):
+        p = line.anchor
+        if isinstance(p, int):
+            exact.append((at, p))
+        elif p.which > 0 and not p.further and line.seed is None:
+            counting.setdefault((p.kind, p.name, p.touching, p.on), []).append((at, p.which, p))
+    if exact:
+        lines, wanted = np.array(exact, np.int64).T
+        place = np.minimum(np.searchsorted(anchors.op_ids, wanted), max(len(anchors.op_ids) - 1, 0))
+        hit = anchors.op_ids[place] == wanted if len(anchors.op_ids) else np.zeros(len(place), np.bool_)
+        rows[lines] = np.where(hit, place, _NONE)
+    for group in counting.values():
+        found = anchors.counted(group[0][2])
+        lines, which = np.array([g[:2] for g in group], np.int64).T
+        there = which <= len(found)
+        rows[lines] = _NONE
+        rows[lines[there]] = found[which[there] - 1]
+    return rows
 
 
 def _sums(keys: list[_Rows], amounts: list[_Rows]) -> Delays:
@@ -140,8 +167,8 @@ class Anchors:
         self._ops = Columns(tape.columns("ops", _COLUMNS))
         self.op_ids = self._ops.ints("op")
         self._masks: dict[tuple[str, Glob | str], Bools] = {}
-        self._matching: dict[tuple[str, Glob | None, Glob | None, Glob | None], _Rows] = {}
-        self._counted: dict[tuple[str, Glob | None, Glob | None, Glob | None], _Rows] = {}
+        self._matching: dict[_Anchor, _Rows] = {}
+        self._counted: dict[_Anchor, _Rows] = {}
         self._issued: Bools = self._ops.words("origin").isin(["observed"])
         self._place: tuple[_Rows, _Rows] | None = None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from .globs import Glob
 from .parse import HEADER, UNITS
 from .plan import EVERY, LAST, VERSION, Line, Pattern, Plan
 from .resolved import PLACES
@@ -24,7 +27,7 @@ def print_anchor(anchor: int | Pattern) -> str:
     words = [_which(anchor.which), anchor.kind]
     for key, glob in (("of", anchor.name), ("touching", anchor.touching), ("on", anchor.on)):
         if glob is not None:
-            words += [key, glob.text()]
+            words += [key, _text(glob)]
     if anchor.further:
         words.append(f"+{anchor.further}")
     return " ".join(words)
@@ -47,6 +50,11 @@ def print_plan(plan: Plan) -> str:
         text = print_line(line)
         out.append(f"{text}  # {_comment(line.note)}" if _comment(line.note) else text)
     return "\n".join(out) + "\n"
+
+
+@lru_cache(1024)
+def _text(glob: Glob) -> str:
+    return glob.text()
 
 
 def _which(which: int) -> str:

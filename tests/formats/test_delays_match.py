@@ -200,3 +200,70 @@ def test_the_aimed_delay_of_the_issue() -> None:
     tape = load_tape(TRACES / "ggml-26040-bad.tape.zip")
     plan = parse_expression("first copy of model.input_embed on TAPE0 +3ms before_start")
     assert match_plan(plan, tape).delays.row.tolist() == [75]
+
+
+def implied_tape() -> Tape:
+    """Ops 0 to 9 on a host thread and a queue; what no engine issued stands between them."""
+    b = TapeBuilder()
+    cpu = b.device(name="CPU", kind="host")
+    h0 = b.queue(device=cpu, name="host0", kind="host_thread")
+    q0 = b.queue(device=b.device(name="TAPE0", kind="test"), name="TAPE0")
+    for kind, queue, origin in (
+        ("host", h0, "inferred"),
+        ("sync", h0, "declared"),
+        ("copy", q0, "observed"),
+        ("sync", h0, "observed"),
+        ("host", h0, "inferred"),
+        ("copy", q0, "declared"),
+        ("copy", q0, "observed"),
+        ("sync", h0, "declared"),
+        ("sync", h0, "observed"),
+        ("copy", q0, "observed"),
+    ):
+        extra = {"target_kind": "all"} if kind == "sync" else {}
+        b.op(kind=kind, queue=queue, issuer=h0, access_set=0, origin=origin, **extra)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("anchor", "ops"),
+    [
+        ("first sync", [3]),
+        ("2nd sync on host0", [8]),
+        ("last sync", [8]),
+        ("every sync", [1, 3, 7, 8]),  # counts nothing
+        ("2nd copy", [6]),
+        ("2nd copy +1", [9]),
+        ("every copy +1", [6, 9]),
+        ("first op", [2]),
+        ("first sync +1", [8]),
+        ("2nd host", [4]),
+        ("2nd host +1", [8]),
+    ],
+)
+def test_counts_leave_out_what_no_engine_issues(anchor: str, ops: list[int]) -> None:
+    tape = implied_tape()
+    matched = match_plan(parse_expression(f"{anchor} +1us"), tape)
+    assert Anchors(tape).op_ids[matched.delays.row].tolist() == ops
+
+
+def test_many_lines_of_few_patterns_look_for_each_pattern_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = TapeBuilder()
+    h = b.queue(device=b.device(name="CPU", kind="host"), name="host0", kind="host_thread")
+    q = b.queue(device=b.device(name="TAPE0", kind="test"), name="TAPE0")
+    for i in range(6_000):
+        b.op(kind="copy" if i % 3 else "compute", queue=q, issuer=h, access_set=0)
+    tape = b.build()
+    lines = [f"{n}th copy on TAPE0 +{n}ns before_start" for n in range(4, 4_001)]
+    lines += [f"{n}th compute on TAPE0 +5ns after_end" for n in range(4, 2_001)]
+    looked: list[str] = []
+    real = Anchors._mask
+    monkeypatch.setattr(
+        Anchors, "_mask", lambda s, what, wanted: looked.append(what) or real(s, what, wanted)
+    )  # type: ignore[func-returns-value]
+    matched = match_plan(parse_expression("\n".join(lines)), tape)
+    assert len(looked) == 4
+    assert not matched.unmatched
+    assert matched.delays.row.tolist()[:3] == [5, 7, 8]
+    assert matched.delays.ns.tolist()[:3] == [4, 5, 6][:1] + matched.delays.ns.tolist()[1:3]
+    assert len(matched.delays) == len(lines)

@@ -32,10 +32,10 @@ from tapedelay.formats.delays import (
 )
 from tapedelay.formats.delays.plan import (
     ANY_KIND,
+    MAX_ANCHORS,
     MAX_LINE,
     MAX_NS,
     MAX_NTH,
-    MAX_PATTERNS,
     MAX_SEED,
 )
 from tapedelay.formats.errors import MissingInput, PlanError, VersionError
@@ -226,11 +226,38 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(parse_plan(HEAD + line * 2_000).lines) == 2_000
         with pytest.raises(PlanError, match=r"plan:2002: more than 2,000 delays"):
             parse_plan(HEAD + line * 2_001)
-    with pytest.raises(PlanError, match="no op id"):
-        parse_plan(HEAD + "every op +1ns\n" * (MAX_PATTERNS + 1))
+    patterns = [f"every op of t{i} +1ns\n" for i in range(MAX_ANCHORS + 1)]
+    with pytest.raises(PlanError, match=r"plan:1002: more than 1,000 patterns that differ in more"):
+        parse_plan(HEAD + "".join(patterns))
+    assert len(parse_plan(HEAD + "".join(patterns[:-1])).lines) == MAX_ANCHORS
+    for which in ("first", "2nd", "last"):  # counts make no other pattern
+        parse_plan(HEAD + "".join(patterns[:-1]) + f"{which} op of t0 +1 +1ns\n")
     with pytest.raises(PlanError, match="lines"):
         parse_plan(HEAD + "\n" * 4_001)
-    assert len(parse_plan(HEAD + "every op +1ns\n" * MAX_PATTERNS).lines) == MAX_PATTERNS
+
+
+def test_a_line_that_counts_reads_the_same_in_any_spelling() -> None:
+    for anchor in ("17th copy on TAPE0", "first sync on host0", "2nd op on a.b_2", "113th wait on Vulkan0"):
+        for time in ("57us", "1ns", "3600s"):
+            plain = parse_plan(f"{HEAD}{anchor} +{time} after_end\n")
+            assert plain == parse_plan(f"{HEAD}  {anchor}  +{time} after_end # note\n")
+            assert print_plan(plain).splitlines()[1] == f"{anchor} +{time} after_end"
+    for wrong in (
+        "0th copy on A +1us",
+        "first copi on A +1us",
+        "first copy on A +3601s",
+        "first copy on +1us",
+    ):
+        with pytest.raises(PlanError):
+            parse_plan(f"{HEAD}{wrong} after_end\n")
+
+
+def test_a_hundred_thousand_lines_of_one_pattern() -> None:
+    lines = "".join(f"{i}th copy on TAPE0 +57us before_start\n" for i in range(4, 100_004))
+    plan = parse_plan(HEAD + lines)
+    assert print_plan(plan) == HEAD + lines.replace("1th", "1st").replace("2th", "2nd").replace(
+        "3th", "3rd"
+    ).replace("11st", "11th").replace("12nd", "12th").replace("13rd", "13th")
 
 
 @given(
