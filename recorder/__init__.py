@@ -8,12 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .saving import save
     from .session import Recording, record
 
-__all__ = ["Recording", "record"]
+__all__ = ["Recording", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "save":
+        from .saving import save
+
+        return save
     if name in __all__:
         from . import session
 

@@ -122,6 +122,7 @@ def finish(
     result.ops = ops.num_rows
     result.queues = tape.table("queues").num_rows
     result.complete, result.lost = tape.manifest.complete, tape.manifest.lost
+    result.dropped = tape.manifest.dropped
     result.untapped = next((n for n in tape.manifest.notes if n.startswith(UNTAPPED)), "")
     kinds, queues = ops.column("kind").to_pylist(), ops.column("queue").to_pylist()
     for kind, queue in zip(kinds, queues, strict=True):

@@ -15,7 +15,9 @@ from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
 from .asked import Asked, profile_names
 from .companion import Companion
+from .flight import parse_last
 from .patience import patience
+from .saving import Saver
 from .session import Recording, collect_command, collect_spool, record_command
 from .tap import Tap
 from .telemetry import INTERVAL_MS, Telemetry
@@ -71,6 +73,11 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 @click.option(
     "--tap", is_flag=True, help="Record the scheduler's own view, too: step, split, graphs (LD_PRELOAD)."
 )
+@click.option(
+    "--last",
+    metavar="N|TIME",
+    help="Flight recorder: keep only the last N records, or the last 30s (ms, s, m, h).",
+)
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
 @click.option(
     "--json",
@@ -94,6 +101,7 @@ def record(
     allow_unmatched: bool,
     write_plan: Path | None,
     tap: bool,
+    last: str | None,
     force: bool,
     as_json: bool,
     json_file: Path | None,
@@ -104,6 +112,9 @@ def record(
     COMMAND needs no change: a Python program that imports xllamacpp or llama_cpp, or a program whose ggml
     honours GGML_BACKEND_PATH. Its output and exit code pass through, so with --json the JSON is the last line
     of stdout.
+
+    SIGUSR1 to this command, or a call of tapedelay_save() in COMMAND, saves what was recorded so far beside
+    the tape (NAME.1.tape, ...), while COMMAND goes on.
 
     \b
     Exit codes: that of COMMAND if it is not 0; else 0, or
@@ -133,6 +144,13 @@ def record(
     companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms)]
     if tap:
         companions.append(Tap())
+    if last is not None:
+        if from_spool is not None:
+            raise UsageError(
+                "--last and --from-spool", expected="one of them: a recording that ran has its own"
+            )
+        companions.append(parse_last(last))
+    companions.append(Saver())
     with patience() as signals:  # until everything is said
         if from_spool is not None:
             result = collect_spool(from_spool, output, asked, force=force)
@@ -195,6 +213,8 @@ def _say(result: Recording) -> None:
             f"{result.ops} ops on {result.queues} queues in {result.output}"
             + (f" (computes: {computes})" * bool(computes))
         )
+        if result.dropped:
+            line(f"these are the last ones, {result.dropped} older records were dropped")
         if not result.complete:
             line(
                 f"the recording is not complete ({result.lost} records lost)"
@@ -227,4 +247,4 @@ def _applied(delays: Sequence[LineCount]) -> list[str]:
         idle = sum(not d.count for d in delays)
         never = f", {idle:,} of them never" * bool(idle)
         return [f"{sum(d.count for d in delays):,} delays of {len(delays):,} lines applied{never}"]
-    return [f"applied {d.count:,} times: {d.text}" for d in delays]
+    return [f"applied {plural(d.count, 'time')}: {d.text}" for d in delays]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError
+from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError, UsageError
 from ..formats.shown import quoted
 from .asked import Asked, spelled
 from .evidence import Evidence
@@ -47,6 +47,10 @@ class Recording:
         What is wrong with the recording, worst first; empty: it is what was asked for.
     spool : Path or None
         The raw recording, if it was kept.
+    dropped : int
+        Older records that a flight recorder dropped.
+    saved : list of Path
+        Tapes that were saved on the way.
     delays : tuple of LineCount or None
         How often each line of the plan was applied; None without a plan.
     untapped : str
@@ -64,8 +68,45 @@ class Recording:
     computes: dict[str, int] = field(default_factory=dict)
     faults: list[TapedelayError] = field(default_factory=list)
     spool: Path | None = None
+    dropped: int = 0
+    saved: list[Path] = field(default_factory=list)
+    living: Path | None = field(default=None, repr=False)
     delays: tuple[LineCount, ...] | None = None
     untapped: str = ""
+
+    def save(self, output: str | Path, *, force: bool = False) -> Path:
+        """Save what was recorded so far, inside of ``with record(...)``; the engine may go on meanwhile.
+
+        Parameters
+        ----------
+        output : str or Path
+            The tape: a directory, or one file if it ends in ``.zip``.
+        force : bool
+            Replace a tape that is there.
+
+        Returns
+        -------
+        Path
+            `output`.
+
+        Raises
+        ------
+        UsageError
+            The recording is over, or the output is there already.
+        InfrastructureError
+            It could not be done.
+        """
+        from .saving import save_living
+        from .target import target
+
+        if self.living is None:
+            raise UsageError(
+                "this recording is over", expected="a call inside of `with record(...)`", where=str(output)
+            )
+        path = target(Path(output).absolute(), self.asked, force)
+        save_living(self.living, path)
+        self.saved.append(path)
+        return path
 
     @property
     def exit_code(self) -> int:
@@ -97,6 +138,8 @@ class Recording:
             "computes": self.computes,
             "complete": self.complete,
             "lost": self.lost,
+            "dropped": self.dropped,
+            "saved": [str(p) for p in self.saved],
             "command_exit_code": self.command_code,
             "exit_code": self.exit_code,
             "faults": [f.as_dict() for f in self.faults],
@@ -162,8 +205,7 @@ def faults_of(
         return [
             InfrastructureError(
                 f"{stopped[0]}{no_tape}",
-                next_step="free space on the disk of the tape, or raise the limit on files (ulimit -f), and "
-                "record again",
+                next_step=f"{_room(stopped[0])}, and record again",
             )
         ]
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
@@ -189,6 +231,15 @@ def faults_of(
     if not result.ops:
         return [_cannot(f"no op was recorded{no_tape}", _GIVE_WORK, evidence)]
     return []
+
+
+def _room(stopped: str) -> str:
+    """Return what helps a recording that had to stop early."""
+    if "memory" in stopped:
+        return "give the process more memory (ulimit -v, or the limit of its container)"
+    if "threads" in stopped:
+        return "raise the limit on threads (ulimit -u, or the limit of its container)"
+    return "free space on the disk of the tape, or raise the limit on files (ulimit -f)"
 
 
 def _no_tape(result: Recording) -> str:

@@ -20,6 +20,7 @@ from .asked import Asked
 from .collecting import collect, collect_command, finish, keep, lost
 from .companion import Companion
 from .evidence import evidence_of
+from .flight import Last, parse_last
 from .hook import engine_hook
 from .launch import environment, run
 from .outcome import Recording
@@ -125,6 +126,7 @@ def record(
     delays: Plan | str | Sequence[Plan | str] = (),
     allow_unmatched: bool = False,
     write_plan: str | Path | None = None,
+    last: str | int | None = None,
 ) -> Iterator[Recording]:
     """Record the engine that this process loads or has loaded.
 
@@ -151,6 +153,8 @@ def record(
         A line of the plan that delays no op is no error.
     write_plan : str or Path, optional
         Where to write the delays that were applied, as an exact plan.
+    last : str or int, optional
+        Flight recorder: keep only so many last records (``1_000_000``), or those of a last time (``"30s"``).
 
     Yields
     ------
@@ -183,6 +187,7 @@ def record(
         delays=_asked_delays(delays, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force),
     )
     asked.check()
+    kept = Last() if last is None else parse_last(str(last), "last=")
     if os.path.isdir(os.environ.get("TAPEDELAY_SPOOL", "")):
         raise UsageError(
             "this process is already being recorded by `tapedelay record`",
@@ -199,13 +204,17 @@ def record(
         )
     with (
         _spool(result, keep_spool) as spool,
-        _environment(environment(os.environ, asked, spool=spool, plugin=plugin) | _delays(asked, spool)),
+        _environment(
+            environment(os.environ, asked, spool=spool, plugin=plugin) | _delays(asked, spool) | kept.variables()
+        ),
     ):
         engine_hook.install()
+        result.living = spool
         try:
             yield result
         finally:
             engine_hook.uninstall()
+            result.living = None
             _stop(plugin)
             # the program's own error is the one that counts; it is told where the recording lies
             error = sys.exception()

@@ -26,7 +26,7 @@ from .definitions import Spool
 from .delays import delays_table
 from .files import REPORT_BYTES_MAX, read_regular
 from .graphs import GraphTables
-from .last import keep_last, line_up
+from .last import cut_off, keep_last, line_up
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
@@ -50,8 +50,15 @@ _LINES_MAX = 1000
 _REPORT = ("package", "version", "fault")
 
 
-def collect_directory(directory: Path) -> Tape:
+def collect_directory(directory: Path, *, until_ns: int | None = None) -> Tape:
     """Read all spools of a directory and return them as one tape.
+
+    Parameters
+    ----------
+    directory : Path
+        The folder.
+    until_ns : int, optional
+        CLOCK_MONOTONIC: the processes go on, and what they record from then on is left out.
 
     Raises
     ------
@@ -59,6 +66,8 @@ def collect_directory(directory: Path) -> Tape:
         There is nothing to collect, or a spool is damaged.
     """
     spools = read_spools(directory)
+    if until_ns is not None:
+        cut_off(spools, until_ns)
     line_up(spools)
     keep_last(spools)
     if not spools:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .definitions import Spool
 from .layout import NONE, Kind
 
-__all__ = ["keep_last", "line_up", "used_buffers", "used_events"]
+__all__ = ["cut_off", "keep_last", "line_up", "used_buffers", "used_events"]
 
 _MOVES = (Kind.COPY, Kind.SET, Kind.GET)
 
@@ -25,6 +25,22 @@ def line_up(spools: Sequence[Spool]) -> None:
         first = min(same, key=lambda s: s.mono_ns)
         for s in same:
             s.common_ns = first.wall_ns - first.mono_ns
+
+
+def cut_off(spools: Sequence[Spool], until_ns: int) -> None:
+    """Leave out what processes that go on recorded from a time of CLOCK_MONOTONIC on.
+
+    Without it a later record could be there and an earlier one of another thread not.
+    """
+    for s in spools:
+        early = s.records["issue_ns"] < until_ns
+        s.records, s.slots = s.records[early], s.slots[early]
+        # A call that returned later had not returned yet.
+        late = s.records["end_ns"] >= until_ns
+        if late.any():
+            s.records = s.records.copy()
+            s.records["end_ns"][late] = 0
+        s.ended = False
 
 
 def keep_last(spools: Sequence[Spool]) -> None:

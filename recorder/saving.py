@@ -1,0 +1,203 @@
+"""Save a recording while the engine goes on: on SIGUSR1 to `record`, or when the program asks for it.
+
+Asking is a file in the spool's folder (``save-<CLOCK_MONOTONIC ns>-<pid>.request``). While a file ``hold`` lies
+there a flight recorder drops nothing. Collecting is done in a process of its own: `record` goes on passing
+signals to the command, and the recorded program loads nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..formats.commands.common import printable, say
+from ..formats.errors import InfrastructureError, TapedelayError, UsageError
+from .hook import SITE
+from .outcome import Recording
+
+__all__ = ["Saver", "numbered", "save", "save_living"]
+
+_REQUEST = re.compile(r"save-([0-9]{1,19})-[0-9]{1,10}\.request")
+_HOLD = "hold"
+_LISTENS = "TAPEDELAY_SAVE"
+_LOOK_S = 0.2
+_SETTLE_S = 0.05
+"""So long a call may take from its time stamp to its record; and a flight recorder from dropping to holding."""
+_TIMEOUT_S = 600
+_CHILD = "from tapedelay.recorder.saving import child; child()"
+
+
+def save() -> None:
+    """Ask the recorder of this process to save what it has recorded so far; the engine goes on.
+
+    Under ``tapedelay record -o NAME.tape`` the tape appears a moment later as ``NAME.1.tape``, ``NAME.2.tape``
+    and so on. A C program calls ``tapedelay_save()`` of the plugin instead. Inside of ``with record(...) as r``
+    call ``r.save(path)``.
+
+    Raises
+    ------
+    UsageError
+        Nobody records this process, or nobody listens.
+    """
+    spool = os.environ.get("TAPEDELAY_SPOOL", "")
+    if not os.environ.get(_LISTENS) or not os.path.isdir(spool):
+        raise UsageError(
+            "this process is not recorded by `tapedelay record`",
+            expected="a recorder that can save",
+            next_step="run it under `tapedelay record`, or call save(path) of the recording",
+        )
+    try:
+        _ask(Path(spool))
+    except OSError as e:
+        raise InfrastructureError(f"the recorder cannot be asked: {e.strerror}", where=spool) from e
+
+
+def _ask(spool: Path) -> None:
+    (spool / _HOLD).touch()
+    (spool / f"save-{time.monotonic_ns()}-{os.getpid()}.request").touch()
+
+
+def numbered(output: Path, number: int) -> Path:
+    """Return the name of a tape saved on the way: ``run.1.tape`` for ``run.tape``."""
+    found = re.fullmatch(r"(.*?)((?:\.tape)?(?:\.zip)?)", output.name)
+    assert found is not None
+    return output.with_name(f"{found[1]}.{number}{found[2]}")
+
+
+def save_living(spool: Path, output: Path, until_ns: int | None = None) -> dict[str, Any]:
+    """Collect a spool whose processes go on, in a process of its own.
+
+    Parameters
+    ----------
+    spool, output : Path
+        Where it lies, and the tape.
+    until_ns : int, optional
+        CLOCK_MONOTONIC: later records are left out. By default the time of the call.
+
+    Returns
+    -------
+    dict
+        ``ops`` and ``dropped`` of the tape.
+
+    Raises
+    ------
+    InfrastructureError
+        It could not be done.
+    """
+    hold = spool / _HOLD
+    with suppress(OSError):
+        hold.touch()
+    time.sleep(_SETTLE_S)
+    until = time.monotonic_ns() if until_ns is None else until_ns
+    time.sleep(_SETTLE_S)
+    words = [sys.executable, "-c", _CHILD, str(spool), str(output), str(until)]
+    try:
+        done = subprocess.run(
+            words, env=_plain_environment(), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+        found = json.loads((done.stdout.splitlines() or [""])[-1])
+    except (OSError, ValueError, subprocess.TimeoutExpired) as e:
+        raise InfrastructureError(f"saving did not work: {e}", where=str(output)) from e
+    finally:
+        if not any(spool.glob("save-*.request")):
+            hold.unlink(missing_ok=True)
+    if "error" in found:
+        raise InfrastructureError(f"saving did not work: {found['error']}", where=str(output))
+    return dict(found)
+
+
+def child() -> None:
+    """Collect a living spool; the arguments are its folder, the tape and the time up to which records count."""
+    spool, output, until = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    try:
+        from ..formats.validate import validate
+        from ..formats.write import write_tape
+        from .engines.ggml.collect import collect_directory
+
+        tape = collect_directory(spool, until_ns=until)
+        broken = validate(tape)
+        if broken:
+            raise InfrastructureError(f"it gives a tape that breaks a rule: {broken[0].text()}")
+        write_tape(tape, output)
+        said = {"ops": tape.rows("ops"), "dropped": tape.manifest.dropped}
+    except TapedelayError as e:
+        said = {"error": e.text()}
+    print(json.dumps(said))
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return the environment without what makes programs record themselves."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TAPEDELAY_") and k != "GGML_BACKEND_PATH"}
+    path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(SITE)]
+    return {**{k: v for k, v in env.items() if k != "PYTHONPATH"}, "PYTHONPATH": os.pathsep.join(path)}
+
+
+class Saver:
+    """Answers requests while a command is recorded; a companion of `record_command`."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._over = threading.Event()
+        self._number = 0
+
+    @contextmanager
+    def along(self, result: Recording, spool: Path) -> Iterator[Mapping[str, str]]:
+        """Listen, from before the command to its end; what was asked before its end is still done."""
+        in_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGUSR1, self._on_signal) if in_main else None
+        # Signals that `record` forwards must not end up in the thread.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        thread = threading.Thread(
+            target=self._listen, args=(result, spool), name="tapedelay saver", daemon=True
+        )
+        thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            yield {_LISTENS: "1"}
+        finally:
+            self._over.set()
+            thread.join()
+            if in_main:
+                signal.signal(signal.SIGUSR1, before if before is not None else signal.SIG_DFL)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._asked.set()
+
+    def _listen(self, result: Recording, spool: Path) -> None:
+        while True:
+            over = self._over.wait(_LOOK_S)
+            if self._asked.is_set():
+                self._asked.clear()
+                self._save(result, spool, None)
+            requests = ((int(m[1]), p) for p in spool.glob("save-*") if (m := _REQUEST.fullmatch(p.name)))
+            for until, path in sorted(requests):
+                path.unlink(missing_ok=True)
+                self._save(result, spool, until)
+            if over:
+                return
+
+    def _save(self, result: Recording, spool: Path, until_ns: int | None) -> None:
+        while True:
+            self._number += 1
+            output = numbered(result.output, self._number)
+            if not os.path.lexists(output):
+                break
+        try:
+            found = save_living(spool, output, until_ns)
+        except TapedelayError as e:
+            result.faults.append(e)
+            say(printable(f"tapedelay: ERROR: {e.text()}"))
+            return
+        result.saved.append(output)
+        say(printable(f"tapedelay: saved {found['ops']} ops in {output}"))
