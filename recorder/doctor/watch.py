@@ -22,6 +22,8 @@ __all__ = ["Watch"]
 
 _AT_NULL, _AT_SECURE = 0, 23
 _INTERVAL_S = 0.01
+_EARLY_S = 5.0
+_PROCESSES_MAX = 10_000
 _MERCY_S = 5.0
 """How long a command has between being asked to end and being ended."""
 _OURS = "libtapedelay_"
@@ -35,6 +37,7 @@ class _Process:
     environment: bool | None = None
     secure: bool = False
     mapped: set[str] = field(default_factory=set)
+    looks: int = 0
 
 
 class Watch:
@@ -67,9 +70,8 @@ class Watch:
         """Watch until the context is left; what was seen is left in the spool."""
         self._family.members()  # the first look is the longest
         thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, signal.valid_signals()
-        )  # they are the main thread's
+        # Signals are for the main thread, which waits for them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             thread.start()
         finally:
@@ -98,7 +100,10 @@ class Watch:
             elif now_s - begun_s >= self._limit_s and not self._stopped:
                 self._stopped = True
                 self._signal(signal.SIGTERM)
-            if self._stop.wait(max(_INTERVAL_S, now_s - looked_s)):
+            # At first often: programs that start others live for moments. Later it must not cost a core.
+            cost_s = now_s - looked_s
+            early = now_s - begun_s < _EARLY_S
+            if self._stop.wait(max(_INTERVAL_S, cost_s) if early else max(10 * _INTERVAL_S, 20 * cost_s)):
                 return
 
     def _signal(self, number: int) -> None:
@@ -116,7 +121,11 @@ class Watch:
         except OSError:  # it has ended
             return
         # A process that becomes another program is another one to us.
+        if (pid, executable) not in self._processes and len(self._processes) >= _PROCESSES_MAX:
+            return
         seen = self._processes.setdefault((pid, executable), _Process(executable))
+        seen.looks += 1
+        seen.mapped.update(filter(None, [executable]))
         seen.secure = seen.secure or hidden
         with suppress(OSError):
             words = (proc / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
@@ -124,7 +133,7 @@ class Watch:
         if seen.environment is None:
             with suppress(OSError):
                 variables = (proc / "environ").read_bytes()
-                if variables or seen.mapped:  # a process that is just being made has none yet
+                if variables or seen.looks > 1:  # a program that is just being loaded has none yet
                     seen.environment = b"TAPEDELAY_SPOOL=" in variables
         with suppress(OSError):
             seen.secure = seen.secure or _secure((proc / "auxv").read_bytes())

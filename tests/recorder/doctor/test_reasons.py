@@ -12,6 +12,7 @@ import pytest
 
 from tapedelay.formats.errors import InfrastructureError
 from tapedelay.recorder.asked import Asked
+from tapedelay.recorder.doctor import watch
 from tapedelay.recorder.doctor.engine import Examined, examine
 from tapedelay.recorder.doctor.finding import LIMIT, NO, OK, Finding
 from tapedelay.recorder.patience import Patience
@@ -190,6 +191,14 @@ def test_a_command_that_takes_its_time(look: Callable[..., Examined]) -> None:
     assert "the command did not use the engine within 0.3 s" in found.found
     assert "--seconds" in found.remedy
     assert "stopped" in [f.code for f in done.findings]
+
+
+def test_a_command_that_does_not_want_to_end(
+    look: Callable[..., Examined], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_MERCY_S", 0.2)
+    found = no(look("sh", "-c", "trap '' TERM; sleep 60; sleep 60", seconds=0.1))
+    assert found.code == "too-short"
 
 
 def test_an_engine_that_is_ended_after_a_while_was_recorded(
