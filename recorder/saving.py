@@ -1,7 +1,7 @@
 """Save a recording while the engine goes on: on SIGUSR1 to `record`, or when the program asks for it.
 
-Asking is a file in the spool's folder (``save-<CLOCK_MONOTONIC ns>-<pid>.request``). While a file ``hold`` lies
-there a flight recorder drops nothing. Collecting is done in a process of its own: `record` goes on passing
+Asking is a file in the spool's folder (``save-<CLOCK_MONOTONIC ns>-<pid>.request``). While a file ``hold``
+lies there a flight recorder drops nothing. Collecting is done in a process of its own: `record` goes on passing
 signals to the command, and the recorded program loads nothing.
 """
 
@@ -33,7 +33,7 @@ _HOLD = "hold"
 _LISTENS = "TAPEDELAY_SAVE"
 _LOOK_S = 0.2
 _SETTLE_S = 0.05
-"""So long a call may take from its time stamp to its record; and a flight recorder from dropping to holding."""
+"""So long may a call take from its time stamp to its record, and a flight recorder to hold."""
 _TIMEOUT_S = 600
 _CHILD = "from tapedelay.recorder.saving import child; child()"
 
@@ -41,9 +41,9 @@ _CHILD = "from tapedelay.recorder.saving import child; child()"
 def save() -> None:
     """Ask the recorder of this process to save what it has recorded so far; the engine goes on.
 
-    Under ``tapedelay record -o NAME.tape`` the tape appears a moment later as ``NAME.1.tape``, ``NAME.2.tape``
-    and so on. A C program calls ``tapedelay_save()`` of the plugin instead. Inside of ``with record(...) as r``
-    call ``r.save(path)``.
+    Under ``tapedelay record -o NAME.tape`` the tape appears a moment later as ``NAME.1.tape``, then
+    ``NAME.2.tape`` and so on. A C program calls ``tapedelay_save()`` of the plugin instead. Inside of
+    ``with record(...) as r`` call ``r.save(path)``.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def save_living(spool: Path, output: Path, until_ns: int | None = None) -> dict[
 
 
 def child() -> None:
-    """Collect a living spool; the arguments are its folder, the tape and the time up to which records count."""
+    """Collect a living spool; the arguments are its folder, the tape and the time at which records end."""
     spool, output, until = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     try:
         from ..formats.validate import validate
@@ -130,7 +130,7 @@ def child() -> None:
         if broken:
             raise InfrastructureError(f"it gives a tape that breaks a rule: {broken[0].text()}")
         write_tape(tape, output)
-        said = {"ops": tape.rows("ops"), "dropped": tape.manifest.dropped}
+        said: dict[str, Any] = {"ops": tape.rows("ops"), "dropped": tape.manifest.dropped}
     except TapedelayError as e:
         said = {"error": e.text()}
     print(json.dumps(said))

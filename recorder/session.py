@@ -205,7 +205,9 @@ def record(
     with (
         _spool(result, keep_spool) as spool,
         _environment(
-            environment(os.environ, asked, spool=spool, plugin=plugin) | _delays(asked, spool) | kept.variables()
+            environment(os.environ, asked, spool=spool, plugin=plugin)
+            | _delays(asked, spool)
+            | kept.variables()
         ),
     ):
         engine_hook.install()
