@@ -22,7 +22,7 @@ __all__ = ["Watch"]
 
 _AT_NULL, _AT_SECURE = 0, 23
 _INTERVAL_S = 0.01
-_EARLY_S = 5.0
+_EARLY_S = 2.0
 _PROCESSES_MAX = 10_000
 _MERCY_S = 5.0
 """How long a command has between being asked to end and being ended."""
