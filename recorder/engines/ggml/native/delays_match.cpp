@@ -11,6 +11,7 @@
 #include "delays.hpp"
 #include "graph_set.hpp"
 #include "host.h"
+#include "memory.h"
 #include "platform_linux.h"
 
 namespace td {
@@ -160,7 +161,7 @@ const fitting * look(uint32_t kind, uint32_t queue, uint32_t name, uint32_t set,
     std::vector<uint32_t> anchors;
     for (uint32_t i = 0; i < s.plan.header->anchors; i++)
         if (uint32_t how = fits(s.plan.anchors[i], kind, queue, name, set)) anchors.push_back(i | (how & MAYBE));
-    auto * f = static_cast<fitting *>(malloc(sizeof(fitting) + anchors.size() * sizeof(uint32_t)));
+    auto * f = static_cast<fitting *>(try_alloc(sizeof(fitting) + anchors.size() * sizeof(uint32_t)));
     if (!f) return nullptr;
     f->kind = kind; f->queue = queue; f->name = name; f->set = set;
     f->count = static_cast<uint32_t>(anchors.size());
@@ -169,8 +170,8 @@ const fitting * look(uint32_t kind, uint32_t queue, uint32_t name, uint32_t set,
     if (own) return f;
     if (!t || (t->used + 1) * 2 > t->mask) {
         size_t size = t ? (t->mask + 1) * 4 : 1024;
-        auto * cells = static_cast<std::atomic<const fitting *> *>(calloc(size, sizeof(std::atomic<const fitting *>)));
-        auto * bigger = static_cast<table *>(malloc(sizeof(table)));
+        auto * cells = static_cast<std::atomic<const fitting *> *>(try_zeroed(size, sizeof(std::atomic<const fitting *>)));
+        auto * bigger = static_cast<table *>(try_alloc(sizeof(table)));
         if (!cells || !bigger) { free(cells); free(bigger); own = true; return f; }
         *bigger = {size - 1, t ? t->used : 0, cells};
         for (size_t i = 0; t && i <= t->mask; i++) if (const fitting * old = t->cells[i].load()) put(bigger, old);
@@ -259,7 +260,7 @@ bool delays_open(const char * path) {
         define(D_NOTE, blob().str(text.c_str()));
         return false;
     }
-    s.seen = static_cast<std::atomic<uint64_t> *>(calloc(s.plan.header->anchors + 1, sizeof(std::atomic<uint64_t>)));
+    s.seen = static_cast<std::atomic<uint64_t> *>(try_zeroed(s.plan.header->anchors + 1, sizeof(std::atomic<uint64_t>)));
     if (!s.seen) return false;
     for (uint32_t i = 0; i < s.plan.header->anchors; i++) s.touching = s.touching || s.plan.anchors[i].touching != NONE;
     for (uint32_t i = 0; i < s.plan.header->entries; i++) s.further = s.further || s.plan.entries[i].further;
@@ -276,7 +277,7 @@ void delays_queue(uint16_t id, bool async, const char * name, ggml_backend_dev_t
     if (!delays_on) return;
     state_t & s = S();
     const device_info * d = devices.find(dev);
-    const char * device = d && !d->host_memory ? dev->iface.get_name(dev) : s.host_device.c_str();
+    const std::string device = d && !d->host_memory ? shown_name(dev->iface.get_name(dev)) : s.host_device;
     if (s.queues.size() <= id) s.queues.resize(id + size_t(1));
     s.queues[id] = {async ? fresh(s.used_names, name) : std::string(), device, async};
 }

@@ -1,5 +1,7 @@
 #include "platform_linux.h"
 
+#include "memory.h"
+
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -168,7 +170,7 @@ void * thread_main(void * data) {
 }  // namespace
 
 bool thread_start(thread & t, void (*body)(void *), void * argument, const char * name) {
-    auto * b = static_cast<thread_body *>(malloc(sizeof(thread_body)));
+    auto * b = static_cast<thread_body *>(try_alloc(sizeof(thread_body)));
     if (!b) {
         return false;
     }

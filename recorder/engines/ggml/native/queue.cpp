@@ -5,6 +5,7 @@
 
 #include "hooks.h"
 #include "host.h"
+#include "spool.hpp"
 
 namespace td {
 
@@ -126,7 +127,8 @@ queue::queue(unsigned device, bool synchronous) : device_(device), synchronous_(
         if (w.state == process_watch::state::blind || !platform::thread_start(thread_, worker_main, this, name)) {
             mode_ = mode::direct;
             static std::atomic<bool> told{false};
-            if (!told.exchange(true)) {
+            const uint32_t why = spool_failed_for();
+            if (why != STOP_MEMORY && why != STOP_THREAD && why != STOP_FORK && !told.exchange(true)) {   // else said
                 say("TAPE%u: no thread could be had; the engine goes on, commands of the device run on its own threads", device);
             }
         }

@@ -38,6 +38,7 @@ struct state_t {
     std::atomic<uint64_t> ready{0};            // slots allocated, mapped and touched
     std::atomic<uint32_t> wake{0};             // bumped when the helper has work
     std::atomic<bool> failed{false};           // said; no more growth
+    std::atomic<uint32_t> why{0};              // STOP_*, what failed first
     std::atomic<bool> stopped{false};          // ended on request
     std::atomic<bool> over{false};             // whatever the reason: nothing is written any more
     segment * segments = nullptr;              // written by the helper, published by `ready`
@@ -74,15 +75,29 @@ uint32_t crc32(uint32_t crc, const void * data, size_t n) {
     return ~crc;
 }
 
+void fill(spool_header * h) {
+    *h = {};
+    h->magic = SPOOL_MAGIC;
+    h->version = SPOOL_VERSION;
+    h->record_bytes = sizeof(record);
+    h->mono_ns = platform::mono_ns();
+    h->wall_ns = platform::wall_ns();
+    h->pid = platform::process_id();
+    h->boot = platform::boot_number();
+}
+
 // The first reason counts: it stands in the header and is said once. Takes no lock and allocates nothing.
 bool first_failure(uint32_t why, int error) {
     state_t & s = S();
     if (s.failed.exchange(true)) return false;
-    if (spool_header * h = s.header.load()) {
-        h->error = static_cast<uint32_t>(error);
-        h->why = why;
-        __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELEASE);
-    }
+    s.why.store(why);
+    spool_header unmapped, *mapped = s.header.load(), *h = mapped ? mapped : &unmapped;
+    if (!mapped && s.rec < 0) return true;
+    if (!mapped) fill(h);
+    h->error = static_cast<uint32_t>(error);
+    h->why = why;
+    __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELEASE);
+    if (!mapped) platform::file_append(s.rec, h, sizeof *h);   // all that will be there
     return true;
 }
 
@@ -155,6 +170,10 @@ bool append(const char * frame, size_t n) {
     return true;
 }
 
+void before_fork();
+void after_fork();
+void in_child();
+
 // Both files, the header, the first segments, the helper. With the lock held.
 bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     state_t & s = S();
@@ -165,16 +184,15 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     s.def = platform::file_create((s.stem + ".def").c_str());
     if (s.def < 0) { fail(STOP_FILE, "a file", errno); return false; }
     if (ring_on() && !ring_open(s.stem.c_str())) { fail(STOP_FILE, "a file", errno); return false; }
+    if (!s.segments) {   // the process's first
+        s.segments = static_cast<segment *>(try_zeroed(MAX_SEGMENTS, sizeof(segment)));
+        if (!s.segments) return false;
+        // Before there is a record: a child that is not seen would write over its parent's.
+        if (!platform::at_fork(before_fork, after_fork, in_child)) { fail(STOP_FORK, "records", ENOMEM); return false; }
+    }
     if (!grow()) return false;
     auto * h = reinterpret_cast<spool_header *>(s.segments[0].at);
-    *h = {};
-    h->magic = SPOOL_MAGIC;
-    h->version = SPOOL_VERSION;
-    h->record_bytes = sizeof(record);
-    h->mono_ns = platform::mono_ns();
-    h->wall_ns = platform::wall_ns();
-    h->pid = platform::process_id();
-    h->boot = platform::boot_number();
+    fill(h);
     s.header.store(h);
     if (!parent_stem.empty()) {
         FILE * f = fopen((parent_stem + ".def").c_str(), "rbe");
@@ -273,19 +291,12 @@ bool spool_start(const char * directory) {
     }
     s.directory = full;
     free(full);
-    s.segments = static_cast<segment *>(try_zeroed(MAX_SEGMENTS, sizeof(segment)));
-    if (!s.segments) return false;
-    // First of all: a child that is not seen would write into its parent's records.
-    if (!platform::at_fork(before_fork, after_fork, in_child)) {
-        fail(STOP_FORK, "records", ENOMEM);
-        return false;
-    }
     ring_configure();
     if (!open_files("", 0)) {
         s.over.store(true);
         return false;
     }
-    platform::at_exit(spool_end);   // without it the recording only counts as cut off
+    if (!platform::at_exit(spool_end) && !s.why.exchange(STOP_FORK)) say("the end of this process will not be seen: its recording will count as cut off");
     return true;
 }
 
@@ -317,6 +328,8 @@ void spool_out_of_memory() {
     if (!first_failure(STOP_MEMORY, ENOMEM)) return;
     say("out of memory: the engine goes on, nothing is recorded any more, and test devices may work in step with it");
 }
+
+uint32_t spool_failed_for() { return S().why.load(std::memory_order_relaxed); }
 
 bool spool_over() { return S().over.load(std::memory_order_relaxed); }
 

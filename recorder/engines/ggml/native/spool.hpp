@@ -56,6 +56,7 @@ void spool_lost();
 void spool_out_of_memory();
 // Whether nothing is written any more, on request or after a failure: nothing new needs to be known then.
 bool spool_over();
+uint32_t spool_failed_for();   // STOP_*, 0 = nothing failed
 
 extern std::atomic<bool> spool_running;   // started, and no definition was refused by the disk
 
