@@ -98,6 +98,8 @@ def _run(options: argparse.Namespace) -> int:
         _function(llama, "llama_log_set", None, log_callback, c_void_p)(silence, None)
     if options.libraries:
         _function(ggml, "ggml_backend_load_all_from_path", None, c_char_p)(str(options.libraries).encode())
+    if options.rpc:
+        _add_server(ggml, options.rpc)
     _function(llama, "llama_backend_init", None)()
 
     load_start = time.perf_counter()
@@ -196,6 +198,19 @@ def _devices(ggml: Any) -> list[str]:
     return [name(get(index)).decode() for index in range(count)]
 
 
+def _add_server(ggml: Any, endpoint: str) -> None:
+    """Register the devices of an RPC server, as llama.cpp's tools do for ``--rpc``."""
+    registry = _function(ggml, "ggml_backend_reg_by_name", c_void_p, c_char_p)(b"RPC")
+    if not registry:
+        raise LayoutError("no RPC backend")
+    find = _function(ggml, "ggml_backend_reg_get_proc_address", c_void_p, c_void_p, c_char_p)
+    add = ctypes.CFUNCTYPE(c_void_p, c_char_p)(find(registry, b"ggml_backend_rpc_add_server"))
+    server = add(endpoint.encode())
+    if not server:
+        raise OSError(f"no RPC server at {endpoint}")
+    _function(ggml, "ggml_backend_register", None, c_void_p)(server)
+
+
 def _function(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     try:
         function = library[name]
@@ -236,6 +251,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpu-layers", type=int, default=99, help="layers on devices; 0 = all on the CPU")
     parser.add_argument("--kv-host", action="store_true", help="keep KV and recurrent state in host memory")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--rpc", metavar="HOST:PORT", help="add the devices of this RPC server")
     parser.add_argument("--verbose", action="store_true", help="let the engine write its log")
     return parser
 

@@ -70,6 +70,23 @@ void put_name(name_table * t, name_entry * e) {
     }
 }
 
+// "RPC0[host:port]" -> "RPC0", anywhere in a name (copies begin with their backend's). The closing bracket may be cut off.
+bool hide_address(char * text) {
+    bool found = false;
+    for (char * at = text; (at = strstr(at, "RPC")); ) {
+        at += 3;
+        while (*at >= '0' && *at <= '9') at++;
+        if (*at != '[') continue;
+        const size_t length = strcspn(at, "#");
+        char * end = at + length;
+        while (end > at && *end != ']') end--;
+        end = end > at ? end + 1 : at + length;
+        memmove(at, end, strlen(end) + 1);
+        found = true;
+    }
+    return found;
+}
+
 uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     name_table * t = names.load();
@@ -90,10 +107,16 @@ uint32_t new_name(const uint64_t * words, int n, uint64_t hash) {
     e->id = n_names;
     char text[GGML_MAX_NAME + 1] = {};
     memcpy(text, e->words, GGML_MAX_NAME);
+    name_entry * shown = e;
+    if (hide_address(text)) {
+        shown = new (std::nothrow) name_entry{};
+        if (!shown) { delete e; return NONE; }
+        memcpy(shown->words, text, GGML_MAX_NAME);
+    }
     if (!define(D_NAME, blob().u32(e->id).str(text))) { delete e; return NONE; }
     n_names++;
     put_name(t, e);
-    names_by_id.push_back(e);
+    names_by_id.push_back(shown);
     return e->id;
 }
 
@@ -134,9 +157,16 @@ void host_remove(uint32_t id) {
     if (host_cell * c = host_find([id](const host_cell & x) { return x.id.load() == id && x.end.load(); })) c->end.store(0);
 }
 
-const char * buft_name_of(ggml_backend_buffer_t b) { return b->buft ? buft_name(b->buft) : ""; }
+std::string buft_name_of(ggml_backend_buffer_t b) { return shown_name(b->buft ? buft_name(b->buft) : ""); }
 
 }  // namespace
+
+std::string shown_name(const char * name) {
+    std::string shown = name ? name : "";
+    hide_address(&shown[0]);
+    shown.resize(strlen(shown.c_str()));
+    return shown;
+}
 
 uint32_t name_id(const char * text) {
     uint64_t words[GGML_MAX_NAME / 8], hash;
@@ -199,7 +229,7 @@ device_info * device_of(ggml_backend_dev_t dev) {
         if (p.props.device_id) snprintf(bus, sizeof bus, "%s", p.props.device_id);
     }
     const char * profile = test ? device_profile(dev) : "";
-    if (!define(D_DEVICE, blob().u32(d->id).u32(static_cast<uint32_t>(type)).u32(test).u32(caps).str(dev->iface.get_name(dev))
+    if (!define(D_DEVICE, blob().u32(d->id).u32(static_cast<uint32_t>(type)).u32(test).u32(caps).str(shown_name(dev->iface.get_name(dev)).c_str())
                               .str(dev->iface.get_description(dev)).str(reg.c_str()).str(profile).str(bus))) {
         delete d;
         return nullptr;
@@ -235,7 +265,7 @@ event_info * event_of(ggml_backend_event_t event, bool late) {
 
 void define_buffer(const buffer_info & b, ggml_backend_buffer_t buffer, bool late) {
     define(D_BUFFER, blob().u32(b.id).u32(b.device).u32((b.host ? 1u : 0u) | (b.weights.load() ? 2u : 0u) | (late ? 4u : 0u))
-                         .u64(b.bytes).u64(b.base).str(buft_name_of(buffer)));
+                         .u64(b.bytes).u64(b.base).str(buft_name_of(buffer).c_str()));
 }
 
 buffer_info * buffer_of(ggml_backend_buffer_t buffer, bool late) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <new>
 
 #include "ggml_abi.h"
@@ -134,6 +135,9 @@ extern pointer_map<plan_info>   plans;
 
 // Bumped when a buffer goes: whatever was derived from buffer addresses is stale.
 extern std::atomic<uint32_t> buffer_epoch;
+
+// A name as it is recorded: without the address of an RPC server.
+std::string shown_name(const char * name);
 
 // NAME id of a tensor's name; NONE for an empty one or if the definition could not be written.
 uint32_t name_id(const char * tensor_name);

@@ -285,8 +285,9 @@ void wrap_backend(ggml_backend_t backend, const device_info * d) {
     q->device = d;
     q->async = d->test || i.synchronize;
     q->iface = i;
-    if (!define(D_QUEUE, blob().u32(q->id).u32(d->id).u32(q->async).str(i.get_name ? i.get_name(backend) : ""))) { delete q; return; }
-    delays_queue(q->id, q->async, i.get_name ? i.get_name(backend) : "", backend->device);
+    const std::string name = shown_name(i.get_name ? i.get_name(backend) : "");
+    if (!define(D_QUEUE, blob().u32(q->id).u32(d->id).u32(q->async).str(name.c_str()))) { delete q; return; }
+    delays_queue(q->id, q->async, name.c_str(), backend->device);
     n_queues++;
     if (!queues.add(backend, q)) { delete q; return; }
     if (i.graph_compute)       i.graph_compute       = w_compute;

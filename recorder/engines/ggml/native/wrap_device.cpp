@@ -37,6 +37,7 @@ ggml_backend_t w_init(ggml_backend_dev_t dev, const char * params) {
 
 ggml_backend_buffer_t w_from_ptr(ggml_backend_dev_t dev, void * p, size_t size, size_t largest) {
     device_info & d = info(dev);
+    if (!internal) wrap_new_devices();
     ggml_backend_buffer_t b = d.iface.buffer_from_host_ptr(dev, p, size, largest);
     if (internal || !b) return b;
     buffer_gone(b);
@@ -97,6 +98,7 @@ void look_for_meta(const ggml_tensor * op) {
 
 bool w_supports_op(ggml_backend_dev_t dev, const ggml_tensor * op) {
     device_info & d = info(dev);
+    if (!internal) wrap_new_devices();   // asked while a model is loaded: before a device that came late is used
     if (!internal && op) look_for_meta(op);
     return d.iface.supports_op(dev, op);
 }

@@ -79,7 +79,7 @@ def run(program: Path, spool: Path, device: str, plan: str = PLAN, **env: str) -
 
 
 @pytest.mark.parametrize("api", ["2", "3"])
-@pytest.mark.parametrize("device", ["normal", "fast", "small", "dozes"])
+@pytest.mark.parametrize("device", ["normal", "fast", "small", "dozes", "remote"])
 def test_products_of_measured_length(program: Path, tmp_path: Path, device: str, api: str) -> None:
     held = run(program, tmp_path / "spool", device, FAKE_API=api)
     shortest_ns = 3_000 if device == "fast" else 20_300

@@ -3,7 +3,7 @@
 // sleeps, so lengths are exact on any machine. Prints a line per copy: how long the queue was held up before it, and
 // after it, in ns; then how many buffers are left. FAKE_DEVICE: normal, fast (a hundred times), no_product,
 // no_memory, small (memory for the smallest products only), forgets (computes nothing whose result is not read),
-// sleeps (has an op for it), dozes (has one that does not do it).
+// sleeps (has an op for it), dozes (has one that does not do it), remote (waits when it is read, and only then).
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -55,13 +55,17 @@ ggml_status compute(ggml_backend_t, ggml_cgraph * g) {
     return GGML_STATUS_SUCCESS;
 }
 
+void wait_for_queue() {
+    if (clock_ns < busy_until_ns) clock_ns = busy_until_ns;
+}
+
 ggml_backend_t init(ggml_backend_dev_t dev, const char *) {
     auto * b = new ggml_backend{};
     b->device = dev;
     b->iface.get_name = [](ggml_backend_t) -> const char * { return "GPU0"; };
     b->iface.free = [](ggml_backend_t self) { delete self; };
     b->iface.graph_compute = compute;
-    b->iface.synchronize = [](ggml_backend_t) { if (clock_ns < busy_until_ns) clock_ns = busy_until_ns; };
+    b->iface.synchronize = [](ggml_backend_t) { if (!is("remote")) wait_for_queue(); };
     b->iface.cpy_tensor_async = [](ggml_backend_t, ggml_backend_t, const ggml_tensor *, ggml_tensor *) {
         busy_until_ns = std::max<uint64_t>(busy_until_ns, clock_ns);
         return true;
@@ -156,6 +160,11 @@ EXPORT size_t ggml_backend_buft_get_alloc_size(ggml_backend_buffer_type_t, const
 EXPORT void * ggml_backend_buffer_get_base(ggml_backend_buffer_t b) { return b->iface.get_base(b); }
 EXPORT void ggml_backend_buffer_clear(ggml_backend_buffer_t b, uint8_t value) { b->iface.clear(b, value); }
 EXPORT void ggml_backend_buffer_free(ggml_backend_buffer_t b) { fake::release(b); }
+EXPORT void ggml_backend_tensor_get(const ggml_tensor * t, void * to, size_t offset, size_t bytes) {
+    if (!t->buffer || !t->data) abort();
+    wait_for_queue();
+    memcpy(to, static_cast<const char *>(t->data) + offset, bytes);
+}
 EXPORT ggml_status ggml_backend_tensor_alloc(ggml_backend_buffer_t b, ggml_tensor * t, void * at) {
     if (t->buffer || t->data || t->view_src) abort();
     t->buffer = b;
