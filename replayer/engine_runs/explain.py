@@ -12,6 +12,7 @@ from ...formats.shown import plural, printable, quoted
 from .results import EngineRun, EngineRuns
 
 if TYPE_CHECKING:
+    from ...formats.tape import Tape
     from ..check import Report
 
 __all__ = ["explain"]
@@ -82,7 +83,7 @@ def _times(count: int) -> str:
 
 
 def _findings(tape: Path, baseline: str | Path | None) -> list[str]:
-    """Return what `check` says about a recording: ops that were delayed first, a few kinds only."""
+    """Return what `check` says about a recording: a few kinds only, those first that the delays are about."""
     from ...formats.load import load_tape
     from ..check import check_tape, read_baseline
     from ..check.command import render
@@ -90,30 +91,39 @@ def _findings(tape: Path, baseline: str | Path | None) -> list[str]:
     try:
         loaded = load_tape(tape)
         report = check_tape(loaded, None if baseline is None else read_baseline(Path(baseline)))
-        delayed = _delayed(loaded.table("delays").column("op").to_pylist()) if _has_delays(loaded) else set()
+        delayed = _Delayed(loaded)
     except TapedelayError as e:
         return [f"check cannot tell why: {line}" for line in e.text().splitlines()]
     head = render(report)[0]
     open_groups = [g for g in report.groups if not g.example.accepted]
     if not open_groups:
         return [f"check on its recording: {head}", "  so what went wrong is not in what the recording shows"]
-    ranked = sorted(open_groups, key=lambda g: not _about(report, g.example.signature, delayed))
-    report.groups, report.conditions = ranked[:_KINDS], []
+    ranked = sorted(open_groups, key=lambda g: delayed.distance(report, g.example.signature))
+    report.groups, report.conditions, report.stale = ranked[:_KINDS], [], []
     lines = [f"check on its recording: {head}", *render(report)[1:]]
     left = len(open_groups) - _KINDS
     return lines + ([f"and {plural(left, 'more kind')} of findings"] if left > 0 else [])
 
 
-def _has_delays(tape: object) -> bool:
-    return "delays" in getattr(tape, "tables", {})
+class _Delayed:
+    """The ops of a tape that were delayed, and those that waited behind them."""
 
+    def __init__(self, tape: Tape) -> None:
+        self._ops = {op for op in tape.table("delays").column("op").to_pylist() if op is not None}
+        self._queues: dict[str, int] = {}
+        names = tape.table("queues").column("name").to_pylist()
+        ops = tape.table("ops")
+        queue_of = dict(zip(ops.column("op").to_pylist(), ops.column("queue").to_pylist(), strict=True))
+        for op in sorted(self._ops):
+            if op in queue_of:
+                self._queues.setdefault(names[queue_of[op]], op)
 
-def _delayed(ops: list[int | None]) -> set[int]:
-    return {op for op in ops if op is not None}
-
-
-def _about(report: Report, signature: str, delayed: set[int]) -> bool:
-    return any(f.signature == signature and delayed & {o.op for o in f.ops} for f in report.findings)
+    def distance(self, report: Report, signature: str) -> int:
+        """Return 0 for a kind of finding about a delayed op, 1 behind one on its queue, else 2."""
+        ops = [o for f in report.findings if f.signature == signature for o in f.ops]
+        if any(o.op in self._ops for o in ops):
+            return 0
+        return 1 if any(o.op > self._queues.get(o.queue, o.op) for o in ops) else 2
 
 
 def _again(runs: EngineRuns, run: EngineRun, baseline: str | Path | None) -> Iterator[str]:

@@ -41,6 +41,15 @@ def test_the_committed_tapes_show_what_the_manifest_says() -> None:
     assert check(GOOD) == (0, [])
 
 
+def test_the_committed_plan_tells_the_two_tapes_apart() -> None:
+    entries = tomllib.loads((TRACES / "MANIFEST.toml").read_text())["trace"]
+    (entry,) = [e for e in entries if e["path"] == "ggml-26040.delays"]
+    plan = TRACES / "ggml-26040.delays"
+    assert hashlib.sha256(plan.read_bytes()).hexdigest() == entry["sha256"]
+    assert tapedelay("replay", "--delays", plan, BAD).code == 1
+    assert tapedelay("replay", "--delays", plan, GOOD).code == 0
+
+
 def run_demo(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     # an empty folder of engines, and a registry that answers nothing
     return subprocess.run(
