@@ -54,9 +54,24 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
-def vulkan() -> dict[str, str]:
-    """The environment in which ggml's Vulkan backend runs on lavapipe."""
+def lavapipe_driver() -> Path:
     driver = lavapipe.find_driver()
     if driver is None:
         pytest.skip("no lavapipe driver (Debian: mesa-vulkan-drivers, libvulkan1)")
-    return lavapipe.lavapipe_environment(driver, engines.engines_root() / "shaders")
+    return driver
+
+
+@pytest.fixture(scope="session")
+def vulkan(lavapipe_driver: Path) -> dict[str, str]:
+    """The environment in which ggml's Vulkan backend runs on lavapipe."""
+    return lavapipe.lavapipe_environment(lavapipe_driver, shader_cache=engines.engines_root() / "shaders")
+
+
+@pytest.fixture(scope="session")
+def two_vulkans(lavapipe_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The same with two devices."""
+    second = lavapipe.second_driver(lavapipe_driver, tmp_path_factory.mktemp("driver"))
+    if second is None:
+        pytest.skip(f"{lavapipe_driver} does not say where its library lies")
+    shaders = engines.engines_root() / "shaders"
+    return lavapipe.lavapipe_environment(lavapipe_driver, second, shader_cache=shaders)
