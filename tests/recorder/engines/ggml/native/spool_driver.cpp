@@ -1,5 +1,6 @@
 // Drives the real spool writer without an engine; the tests (test_spool_writer.py) read what it leaves behind.
 // usage: spool_driver MODE DIRECTORY [number ...]; exit 0 = the process came through, whatever became of the disk.
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -9,11 +10,15 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "record.h"
+
+extern "C" int tapedelay_save(void);
 
 using namespace td;
 
@@ -149,6 +154,72 @@ int main(int argc, char ** argv) {
         finish(e);
         emit(K_SYNC, 3, 0, 43);
         return finish_run();
+    }
+    if (mode == "mapped") {   // T threads; each says in a second mapping (argv[5]) how many of its records are complete
+        const uint64_t threads = number(4);
+        const int fd = open(argv[5], O_RDWR | O_CREAT, 0600);
+        if (fd < 0 || ftruncate(fd, 64 * 4096) != 0) return 1;
+        auto * counts = static_cast<uint64_t *>(mmap(nullptr, 64 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+        for (uint64_t t = 0; t < threads; t++) {
+            std::thread([=] {
+                for (uint64_t i = 0;; i++) {
+                    finish(emit(K_SYNC, static_cast<uint16_t>(t), 0, i));
+                    __atomic_store_n(counts + 8 * t, i + 1, __ATOMIC_RELEASE);
+                    if (i % 50 == 49) usleep(1000);
+                }
+            }).detach();
+        }
+        for (uint64_t i = 0;; i++) {   // and threads that come and go
+            std::thread([=] { finish(emit(K_SYNC, 3, 0, i)); }).join();
+            __atomic_store_n(counts + 8 * threads, i + 1, __ATOMIC_RELEASE);
+            usleep(500);
+        }
+    }
+    if (mode == "storm") {   // forks while T other threads record: N children, each with a record of its own
+        std::atomic<bool> over{false};
+        std::vector<std::thread> all;
+        for (uint64_t t = 0; t < number(4); t++) all.emplace_back([&, t] {
+            for (uint64_t i = 0; !over.load(); i++) {
+                emit(K_SYNC, 0, 0, i, 1, t);
+                if (i % 50 == 49) usleep(500);
+            }
+        });
+        int bad = 0;
+        for (uint64_t n = 0; n < number(3); n++) {
+            const pid_t child = fork();
+            if (child == 0) {
+                for (uint64_t i = 0; i < 100; i++) emit(K_SYNC, 1, 0, i, 2, n);
+                exit(0);
+            }
+            int status = 0;
+            waitpid(child, &status, 0);
+            bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+            char * const words[] = {const_cast<char *>("true"), nullptr};
+            pid_t spawned = 0;   // shares our memory until it runs another program
+            if (posix_spawnp(&spawned, "true", nullptr, nullptr, words, environ) == 0) waitpid(spawned, &status, 0);
+            pid_t other = vfork();
+            if (other == 0) { execlp("true", "true", static_cast<char *>(nullptr)); _exit(1); }
+            waitpid(other, &status, 0);
+        }
+        over.store(true);
+        for (auto & t : all) t.join();
+        printf("alive\n");
+        return bad;
+    }
+    if (mode == "exec") {   // goes on as another program: this one again
+        emit(K_SYNC, 0, 0, 1);
+        execl("/proc/self/exe", argv[0], "numbers", argv[2], "5", static_cast<char *>(nullptr));
+        return 1;
+    }
+    if (mode == "abort" || mode == "segfault") {   // N records, then the end
+        write_numbers(0, number(3));
+        if (mode == "abort") abort();
+        raise(SIGSEGV);
+    }
+    if (mode == "save") {
+        emit(K_SYNC, 0, 0, 1);
+        printf("%d alive\n", tapedelay_save());
+        return 0;
     }
     if (mode == "short threads") {   // N threads one after the other, one record each
         for (uint64_t i = 0; i < number(3); i++) std::thread([=] { emit(K_SYNC, 0, 0, i); }).join();
