@@ -13,6 +13,7 @@ import click
 
 from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
+from ..formats.shown import plural
 from .asked import Asked, profile_names
 from .companion import Companion
 from .flight import parse_last
@@ -141,7 +142,7 @@ def record(
         asked = replace(asked, delays=_delays(delays, allow_unmatched, write_plan, force))
     if from_spool is not None and tap:
         raise UsageError("--tap and --from-spool", expected="one of them: a recording that ran had it or not")
-    companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms)]
+    companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms, newest=last is not None)]
     if tap:
         companions.append(Tap())
     if last is not None:
