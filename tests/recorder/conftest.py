@@ -126,6 +126,38 @@ class SpoolWriter:
     def note(self, s: str) -> None:
         self.frame(10, text(s))
 
+    def sched(
+        self, backends: Iterable[tuple[int, int, str]], *, flags: int = 2, copies: int = 1
+    ) -> int:
+        """Backends: (queue, device, buffer type)."""
+        i, rows = self._next(12), list(backends)
+        body = b"".join(struct.pack("<II", queue, device) + text(t) for queue, device, t in rows)
+        self.frame(12, struct.pack("<IIII", i, flags, copies, len(rows)) + body)
+        return i
+
+    def graph(self, sched: int, nodes: Iterable[dict[str, Any]], n_leafs: int = 0) -> int:
+        """Nodes, then leafs: each with what differs from a tensor of 4 floats without sources."""
+        rows = [self._node(**n) for n in nodes]
+        i = self._next(11)
+        self.frame(11, struct.pack("<IIII", i, sched, len(rows) - n_leafs, n_leafs) + b"".join(rows))
+        return i
+
+    def _node(
+        self, name: str = "t", op: str = "NONE", *, shape: tuple[int, ...] = (4, 1, 1, 1),
+        strides: tuple[int, ...] = (4, 16, 16, 16), sources: tuple[int, ...] = (), view: int = -2,
+        view_offset: int = 0, flags: int = 0, memory: int = NONE, user: int = NONE, usage: int = 0xFF,
+        host: int = 0, params: tuple[int, ...] | None = (), dtype: str = "f32",
+    ) -> bytes:  # fmt: skip
+        words = [*(params or ()), *[0] * (16 - len(params or ()))]
+        return struct.pack(
+            "<4q4QQ10iiIIIiII16iBBB9x", *shape, *strides, view_offset, *sources, *[-2] * (10 - len(sources)),
+            view, self.name(name), self.name(op), self.name(dtype), flags, memory, user, *words, usage, host,
+            params is not None,
+        )  # fmt: skip
+
+    def tap(self, version: int = 1) -> None:
+        self.frame(14, struct.pack("<I", version))
+
     # --- records
 
     def record(

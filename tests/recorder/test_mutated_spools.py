@@ -29,6 +29,17 @@ HEADS = ((16, 8), (24, 8), (36, 4), (40, 8))
 """Clocks, flags and lost records of the header."""
 
 
+def received(e: Any, n: int) -> list[dict[str, Any]]:
+    """Return a graph: nodes of all kinds, and one leaf."""
+    shape = {"shape": (n, 1, 1, 1), "strides": (4, 4 * n, 4 * n, 4 * n)}
+    return [
+        {"name": "a", "op": "ADD", "sources": (3, -1), "user": e.devices[0], **shape},
+        {"name": "v", "op": "VIEW", "view": 0, "view_offset": 4, "sources": (0,), **shape},
+        {"name": "c", "op": "MAP_CUSTOM1", "sources": (1, -2, 0), "params": None, "flags": 2, **shape},
+        {"name": "in", "flags": 1, "memory": e.cpu, "usage": 0, "host": 1, **shape},
+    ]
+
+
 def write_sample(e: Any) -> None:
     """Every kind of record, each as a program may leave it."""
     w = e.w
@@ -41,7 +52,14 @@ def write_sample(e: Any) -> None:
         for i in range(4)
     ]
     q = e.queues
+    w.tap()
+    sched = w.sched([(q[0], e.devices[0], "TAPE0"), (e.cpu_queue, e.cpu, "CPU")])
+    graphs = [w.graph(sched, received(e, n), n_leafs=1) for n in (4, 8)]
     for i in range(6):
+        w.record("sched_reset", e=sched, end=w.now + 12)
+        w.record("sched_alloc", e=sched, d=graphs[i % 2], a=i, end=w.now + 15)
+        w.record("set", e=e.host, b=0, c=16, name="in")
+        w.record("sched_compute", e=sched, d=graphs[i % 2], a=i, b=i, c=2, end=w.now + 75, thread=i % 2)
         own = w.buffer(e.devices[0], 256)
         w.record("buffer_alloc", e=own)
         w.record("set", e=e.host, b=64 * i, c=64)

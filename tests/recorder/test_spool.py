@@ -40,7 +40,7 @@ def members(struct_name: str) -> list[tuple[str, int, int]]:
     assert body is not None
     found, at = [], 0
     for line in body[1].splitlines():
-        declared = re.match(r"\s*uint(\d+)_t\s+([^;]+);", line)
+        declared = re.match(r"\s*u?int(\d+)_t\s+([^;]+);", line)
         if declared is None:
             continue
         size = int(declared[1]) // 8
@@ -55,7 +55,12 @@ def members(struct_name: str) -> list[tuple[str, int, int]]:
 
 @pytest.mark.parametrize(
     ("struct_name", "dtype"),
-    [("spool_header", reader.HEADER), ("record", reader.RECORD), ("access", reader.ACCESS)],
+    [
+        ("spool_header", reader.HEADER),
+        ("record", reader.RECORD),
+        ("access", reader.ACCESS),
+        ("graph_node", reader.GRAPH_NODE),
+    ],
 )
 def test_layouts_equal_the_header_of_the_plugin(struct_name: str, dtype: Any) -> None:
     assert [(n, dtype.fields[n][1], dtype.fields[n][0].itemsize) for n in dtype.names] == members(struct_name)

@@ -342,7 +342,7 @@ def test_only_the_copy_that_loaded_the_plugin_is_recorded(built: Path, tmp_path:
 
 @pytest.mark.parametrize("case", ["steps", "threads"])
 def test_without_a_recorder_the_tap_is_not_noticed(built: Path, case: str) -> None:
-    command = [built / "program", built / "libuser_a.so", case]
+    command = [str(built / "program"), str(built / "libuser_a.so"), case]
     assert run(command, environment(True)) == run(command, environment(False))
 
 
