@@ -163,6 +163,8 @@ def _next(asked: Asked, report: Report) -> str:
     if report.exit_code == 0 and not litmus:
         return f"tapedelay info --dump --no-times {tape}  # compare it with another run's by diff"
     if report.exit_code != 1:
+        if not litmus and any(c.name == "device_compute" for c in report.conditions):
+            return "tapedelay doctor -- COMMAND  # why nothing was recorded on a device"
         return f"tapedelay info {tape}"
     if not asked.show_all:
         return f"tapedelay replay {this} --search"

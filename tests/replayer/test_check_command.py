@@ -9,9 +9,10 @@ import pytest
 
 from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.cli import run
+from tapedelay.formats.tape import Manifest
 from tapedelay.formats.write import write_tape
 
-from .test_check import BUG, ggml_like
+from .test_check import BUG, ggml_like, under
 
 Capture = pytest.CaptureFixture[str]
 
@@ -101,6 +102,9 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, bug: Path, capsys: Captu
     assert after(tape, "--baseline", known) == f"info --dump --no-times '{tape}'{diff}"
     assert after(clean) == f"info --dump --no-times '{clean}'{diff}"
     assert after(litmus) == f"info {litmus}"
+    idle = folder / "idle.tape"
+    write_tape(under(Manifest(engine={"device_compute": False}), ggml_like(synchronised=True)), idle)
+    assert after(idle) == "doctor -- COMMAND  # why nothing was recorded on a device"
     assert after(bug) == f"replay {bug} --search"
     assert after(bug, "--variant", "buggy") == f"replay {bug} --variant buggy --search"
     assert after(bug, "--all") == f"check {bug} --variant fixed"
