@@ -121,6 +121,8 @@ class Switch:
     weakens : str
         What it takes away from the order that a tape assumes, where it is on: pairs that depend on that are
         not judged, and nothing is called clean.
+    offered : bool
+        Whether `check` proposes it. Its edges count either way.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Switch:
     effects: Mapping[str, tuple[Effect, ...]] = field(default_factory=dict)
     reason: str = ""
     weakens: str = ""
+    offered: bool = True
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -327,10 +330,12 @@ SWITCHES: tuple[Switch, ...] = (
     Switch(
         "GGML_VK_PERF_LOGGER",
         ("vulkan",),
-        "times are printed: a compute is submitted with a fence and waited for",
+        "times are printed: a compute is submitted with a fence and waited for; where a copy is pending the"
+        " build may stop with an assertion, so it is not proposed",
         f"{_VULKAN}: vk_perf_logger_enabled in ggml_backend_vk_graph_compute",
         reading="set",
         effects={"on": (Effect("blocks", _KERNELS),)},
+        offered=False,
     ),
     Switch(
         "GGML_VK_SERIALIZE_SUBMISSIONS",
@@ -406,6 +411,7 @@ SWITCHES: tuple[Switch, ...] = (
         f"{_TORCH}: blocking wait",
         reading="flag",
         effects={"on": (Effect("collective_waits_block"),)},
+        offered=False,
     ),
     Switch(
         "TAPEDELAY_SYNC",

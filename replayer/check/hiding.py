@@ -63,7 +63,7 @@ def candidates(tape: Tape) -> list[tuple[Hider, dict[str, str]]]:
     for switch in SWITCHES:
         here = real & set(switch.backends)
         only_played = played & set(switch.backends) - real
-        if not here and not only_played:
+        if not switch.offered or not (here or only_played):
             continue
         now = said.get(switch.name, switch.default) if here else switch.default
         seen: list[list[Added]] = [base]
