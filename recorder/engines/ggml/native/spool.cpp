@@ -38,7 +38,7 @@ struct state_t {
     std::atomic<uint64_t> ready{0};            // slots allocated, mapped and touched
     std::atomic<uint32_t> wake{0};             // bumped when the helper has work
     std::atomic<bool> failed{false};           // said; no more growth
-    std::atomic<uint32_t> why{0};              // STOP_*, what failed first
+    std::atomic<uint32_t> why{0}, error{0};    // STOP_*, what failed first, and errno
     std::atomic<bool> stopped{false};          // ended on request
     std::atomic<bool> over{false};             // whatever the reason: nothing is written any more
     segment * segments = nullptr;              // written by the helper, published by `ready`
@@ -86,18 +86,24 @@ void fill(spool_header * h) {
     h->boot = platform::boot_number();
 }
 
+// Into the header; into a file that could not be mapped a header that says no more than this.
+void write_failure() {
+    state_t & s = S();
+    spool_header unmapped, *mapped = s.header.load(), *h = mapped ? mapped : &unmapped;
+    if (!mapped) fill(h);
+    h->error = s.error.load();
+    h->why = s.why.load();
+    __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELEASE);
+    if (!mapped) platform::file_append(s.rec, h, sizeof *h);
+}
+
 // The first reason counts: it stands in the header and is said once. Takes no lock and allocates nothing.
 bool first_failure(uint32_t why, int error) {
     state_t & s = S();
     if (s.failed.exchange(true)) return false;
+    s.error.store(static_cast<uint32_t>(error));
     s.why.store(why);
-    spool_header unmapped, *mapped = s.header.load(), *h = mapped ? mapped : &unmapped;
-    if (!mapped && s.rec < 0) return true;
-    if (!mapped) fill(h);
-    h->error = static_cast<uint32_t>(error);
-    h->why = why;
-    __atomic_fetch_or(&h->flags, static_cast<uint32_t>(HDR_FAILED), __ATOMIC_RELEASE);
-    if (!mapped) platform::file_append(s.rec, h, sizeof *h);   // all that will be there
+    if (s.header.load() || s.rec >= 0) write_failure();
     return true;
 }
 
@@ -181,6 +187,7 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     s.stem = s.directory + "/" + std::to_string(platform::process_id()) + "-" + std::to_string(start);
     s.rec = platform::file_create((s.stem + ".rec").c_str());
     if (s.rec < 0) { fail(STOP_FILE, "a file", errno); return false; }
+    if (s.failed.load()) { write_failure(); return false; }   // out of memory before there was a place to say so
     s.def = platform::file_create((s.stem + ".def").c_str());
     if (s.def < 0) { fail(STOP_FILE, "a file", errno); return false; }
     if (ring_on() && !ring_open(s.stem.c_str())) { fail(STOP_FILE, "a file", errno); return false; }
