@@ -307,3 +307,47 @@ def test_what_a_case_holds() -> None:
     assert Case("a", plan=("x", Path("y"))).plans == ["x", Path("y")]
     assert Case("a", backends="virtual").names == ["virtual"]
     assert Case("a", backends=("a", "b")).names == ["a", "b"]
+
+
+# --- the fixture that runs an engine; with one: tests/engines/test_engine_fixture.py ---
+
+
+def test_what_the_engine_fixture_refuses_before_anything_runs(tests: pytest.Pytester) -> None:
+    calls = {
+        "test_it.f, plan='first copy +1ms', expect='red'": "expect 'red': expected equal or wrong",
+        "test_it.f, plan='first copy +1ms', plam=1": "*unexpected keyword argument 'plam'",
+        "test_it.f, plan='no plan at all'": "--delays:1: 'no' (expected first, last, every*",
+        "test_it.f, plan='missing.delays'": "missing.delays: cannot be opened: *",
+        "test_it.f, plan='first copy +1ms', devices=0": "0 test devices (expected 1 to 15: *",
+        "test_it.f, plan='first copy +1ms', arguments=[{1}]": "arguments that cannot be written as JSON: *",
+        "lambda: 1, plan='first copy +1ms'": "program '*<lambda>' (expected a function at the top *",
+        "'nowhere.py:f', plan='first copy +1ms'": "*nowhere.py: there is no such file*",
+        "[], plan='first copy +1ms'": "program [[][]] (expected *",
+    }
+    text = "import sys\ntest_it = sys.modules[__name__]\ndef f(): return 1\n"
+    text += "".join(f"def test_{n}(tapedelay_engine): tapedelay_engine({c})\n" for n, c in enumerate(calls))
+    result = outcome(tests, text)
+    result.assert_outcomes(failed=len(calls))
+    result.stdout.fnmatch_lines(list(calls.values()))
+    assert "Traceback" not in result.stdout.str()
+    assert not list(tests.path.glob("**/engine-1"))
+
+
+def test_what_the_engine_fixture_says_where_no_engine_runs(tests: pytest.Pytester) -> None:
+    tests.mkdir("sub").joinpath("uploads.delays").write_text("tapedelay-plan 1\nfirst copy +1ms\n")
+    tests.path.joinpath("sub", "test_it.py").write_text(
+        "import pytest\ndef f(): return [1]\ndef test_it(tapedelay_engine):\n"
+        "    with pytest.raises(AttributeError, match='no engine has run yet'): tapedelay_engine.result\n"
+        "    try: tapedelay_engine(f, plan='uploads.delays')\n"
+        "    finally: assert tapedelay_engine.result.verdict == 'vacuous'\n"
+    )
+    result = tests.runpytest(*LOADED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "expected: equal; got: vacuous",
+            "no work ran on the device: a right answer would mean nothing",
+            "  on synchronous devices: nothing was recorded: *",
+            "to run it again: tapedelay record -o *synchronous.tape --force --devices 1 * --sync -- *",
+        ]
+    )
