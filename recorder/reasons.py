@@ -143,6 +143,18 @@ def _environment_removed(e: Evidence) -> Reason | None:
     return None
 
 
+def _nowhere_to_write(e: Evidence) -> Reason | None:
+    for p in e.watched.processes:
+        if p.plugin:
+            return Reason(
+                "no-place",
+                f"{p.name} loaded the plugin, which found no place for the recording",
+                "see what it said on stderr; let it see and write the folder of the tape (containers "
+                "and chroots hide it, other users may not write it)",
+            )
+    return None
+
+
 def _static_ggml(e: Evidence) -> Reason | None:
     for p in e.watched.processes:
         if p.hidden and not p.exporting:
@@ -172,6 +184,7 @@ _REASONS: tuple[Callable[[Evidence], Reason | None], ...] = (
     _hook_switched_off,
     _environment_removed,
     _other_user,
+    _nowhere_to_write,
     _static_ggml,
     _never_loaded,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...columns import Columns, Ints
+from ...sampled import sampled
 from ...shown import printable
 from ...tape import Tape
 from ..timeline import WORK, Timeline
@@ -106,15 +107,8 @@ def _rows(ops: Columns, ids: Ints) -> Ints:
 
 
 def _telemetry(tape: Tape, origin_ns: int) -> Iterator[Counter]:
-    found: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
-    for row in tape.table("telemetry").to_pylist():
-        key = (-1 if row["device"] is None else row["device"], row["metric"], row["unit"])
-        at = min(max(0, row["at_ns"] - origin_ns), (1 << 62))
-        found.setdefault(key, []).append((at, row["value"]))
-    for (device, metric, unit), samples in found.items():
-        samples.sort()
-        times, value = zip(*samples, strict=True)
+    for s in sampled(tape):
+        at_ns = np.clip(s.at_ns, origin_ns, origin_ns + (1 << 62)) - origin_ns
         yield Counter(
-            device, printable(metric), printable(unit), "sampled by the recorder",
-            np.array(times, np.int64), np.array(value, np.float64),
-        )  # fmt: skip
+            s.device, printable(s.metric), printable(s.unit), "sampled by the recorder", at_ns, s.value
+        )

@@ -150,6 +150,13 @@ def test_a_program_that_runs_as_another_user(
     assert "other runs as another user" in found.found
 
 
+def test_a_place_that_the_program_does_not_see(look: Callable[..., Examined], host: Path) -> None:
+    elsewhere = f"TAPEDELAY_SPOOL=/nonexistent STAY_MS=400 exec {host}"
+    found = no(look("sh", "-c", elsewhere, HOST="load"))
+    assert found.code == "no-place"
+    assert "host loaded the plugin, which found no place for the recording" in found.found
+
+
 def test_a_linked_in_ggml_that_loads_nothing(look: Callable[..., Examined], build: Build) -> None:
     program = build("static", "-static", PROGRAMS / "static.c")
     found = no(look(program))

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.errors import SpoolError
 from tapedelay.formats.load import load_tape
+from tapedelay.formats.sampled import sampled
 from tapedelay.formats.tape import Tape
-from tapedelay.recorder.telemetry.files import DESCRIPTION, SAMPLES, SampleFile
+from tapedelay.recorder.telemetry.files import DESCRIPTION, SAMPLES, SampleFile, write_description
 from tapedelay.recorder.telemetry.nvml import METRICS
-from tapedelay.recorder.telemetry.table import Samples, read_samples
+from tapedelay.recorder.telemetry.table import Place, Samples, read_samples, with_telemetry
 
 Environment = dict[str, str]
 Standin = Callable[[str], Environment]
@@ -41,7 +43,7 @@ def rows(spool: str, at_least: int) -> str:
     return f"{path}.exists() and {path}.stat().st_size >= {at_least * ROW_BYTES}"
 
 
-def sampled(environment: Environment, spool: Path, until: str) -> Samples:
+def run_sampler(environment: Environment, spool: Path, until: str) -> Samples:
     """Sample in a process of its own, as ``record`` does, until something holds."""
     done = subprocess.run(
         [sys.executable, "-c", SAMPLE % until, str(spool)],
@@ -62,7 +64,7 @@ def of(found: Samples, device: int, metric: str) -> list[float]:
 
 
 def test_what_the_driver_tells(standin: Standin, tmp_path: Path) -> None:
-    found = sampled(standin(""), tmp_path, rows("spool", 8))
+    found = run_sampler(standin(""), tmp_path, rows("spool", 8))
     assert found.notes == []
     assert found.buses == ["00000000:1A:00.0", "00000000:1B:00.0"]
     for device in (0, 1):
@@ -81,7 +83,7 @@ def test_what_the_driver_tells(standin: Standin, tmp_path: Path) -> None:
 
 
 def test_what_is_not_supported_is_said_once_and_the_rest_goes_on(standin: Standin, tmp_path: Path) -> None:
-    found = sampled(standin("unsupported"), tmp_path, rows("spool", 6))
+    found = run_sampler(standin("unsupported"), tmp_path, rows("spool", 6))
     assert len(found.notes) == 2
     assert found.notes[0].startswith("telemetry: nvml0 does not tell pcie_tx, pcie_rx (")
     assert found.notes[1].startswith("telemetry: nvml1 does not tell power, pcie_tx, pcie_rx (")
@@ -91,7 +93,7 @@ def test_what_is_not_supported_is_said_once_and_the_rest_goes_on(standin: Standi
 
 
 def test_a_device_that_vanishes_is_said_once_and_the_other_goes_on(standin: Standin, tmp_path: Path) -> None:
-    found = sampled(standin("lost"), tmp_path, rows("spool", 16))
+    found = run_sampler(standin("lost"), tmp_path, rows("spool", 16))
     (note,) = found.notes
     assert note.startswith("telemetry: nvml1 stopped answering (")
     assert len(of(found, 1, "power")) == 3
@@ -100,13 +102,13 @@ def test_a_device_that_vanishes_is_said_once_and_the_other_goes_on(standin: Stan
 
 def test_when_every_device_has_vanished_nobody_is_asked_any_more(standin: Standin, tmp_path: Path) -> None:
     gone = "(spool / 'telemetry.json').exists() and 'nvml1 stopped' in (spool / 'telemetry.json').read_text()"
-    found = sampled(standin("all-lost"), tmp_path, gone)
+    found = run_sampler(standin("all-lost"), tmp_path, gone)
     assert len(found.notes) == 2
     assert len(found.at_ns) == 8
 
 
 def test_a_driver_that_never_answers_again_does_not_hold_up_the_end(standin: Standin, tmp_path: Path) -> None:
-    found = sampled(standin("hang"), tmp_path, rows("spool", 6))
+    found = run_sampler(standin("hang"), tmp_path, rows("spool", 6))
     assert found.notes == ["telemetry: NVML did not answer at the end of the run"]
     assert len(of(found, 0, "power")) == 3
 
@@ -119,7 +121,7 @@ def test_a_driver_that_never_answers_again_does_not_hold_up_the_end(standin: Sta
     ],
 )
 def test_no_driver_or_no_device(standin: Standin, tmp_path: Path, scenario: str, says: str) -> None:
-    found = sampled(standin(scenario), tmp_path, "(spool / 'telemetry.json').exists()")
+    found = run_sampler(standin(scenario), tmp_path, "(spool / 'telemetry.json').exists()")
     assert [n[: len(says)] for n in found.notes] == [says]
     assert not len(found.at_ns)
 
@@ -198,6 +200,48 @@ def test_damage_is_refused(tmp_path: Path, said: str) -> None:
     (tmp_path / DESCRIPTION).write_text(said)
     with pytest.raises(SpoolError, match="not what a sampler writes"):
         read_samples(tmp_path)
+
+
+# --- whose samples they are ---------------------------------------------------------------------------------
+
+SHORT, LONG = "0000:1a:00.0", "00000000:1A:00.0"
+
+
+@pytest.mark.parametrize(
+    ("buses", "places", "of"),
+    [
+        ([LONG, "00000000:1B:00.0"], [Place(4, True, SHORT)], [4, None]),
+        ([LONG], [Place(4, False, SHORT)], [4]),  # another API of the same card
+        ([LONG], [Place(4, True)], [4]),  # the only one
+        ([LONG], [Place(4, False)], [None]),  # of another maker
+        ([LONG], [Place(4, True, "0001:1a:00.0")], [None]),
+        ([LONG, "00000000:1B:00.0"], [Place(4, True), Place(5, True)], [None, None]),  # in which order?
+        (["", "x:y"], [Place(4, True, ""), Place(5, True, "x:y")], [None, None]),
+        ([LONG], [Place(4, True, SHORT), Place(9, True, SHORT)], [4]),  # of two processes the first
+    ],
+)
+def test_a_device_is_named_where_that_is_certain(
+    tmp_path: Path, buses: list[str], places: list[Place], of: list[int | None]
+) -> None:
+    write_description(
+        tmp_path, {"metrics": [["power", "W"]], "devices": [{"bus": b} for b in buses], "notes": []}
+    )
+    file = SampleFile(tmp_path, 1)
+    for i in range(len(buses)):
+        file.add(5 + i, i, [1.0])
+    file.close()
+    builder = TapeBuilder()
+    for i in range(10):
+        builder.device(name=f"d{i}")
+    tape = with_telemetry(builder.build(), tmp_path, places, -5)
+    rows = tape.table("telemetry").to_pylist()
+    assert [(r["at_ns"], r["device"], r["metric"]) for r in rows] == [
+        (i, device, f"nvml{i}.power" if device is None else "power") for i, device in enumerate(of)
+    ]
+    assert [(s.device, s.metric, s.unit, s.value.tolist()) for s in sampled(tape)] == sorted(
+        ([(-1 if d is None else d, r["metric"], "W", [1.0]) for d, r in zip(of, rows, strict=True)]),
+        key=lambda s: (s[0] < 0, s),
+    )
 
 
 # --- a recording --------------------------------------------------------------------------------------------
