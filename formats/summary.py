@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from .columns import Columns
+from .sampled import sampled
 from .tape import Tape
 from .window import windows
 
@@ -53,6 +54,7 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "complete": m.complete,
         "lost": m.lost,
         "dropped": m.dropped,
+        "delays": [{"line": d.line, "text": d.text, "count": d.count} for d in m.delays],
         "processes": len(m.processes),
         "devices": [
             {k: d[k] for k in ("device", "name", "kind", "profile", "process")}
@@ -88,30 +90,18 @@ def _span_ns(ops: Columns) -> int | None:
 
 def _telemetry(tape: Tape) -> list[dict[str, Any]]:
     """Return what each counter of each device showed; the extremes of a not-a-number are null."""
-    rows = Columns(tape.table("telemetry"))
-    if not rows.rows:
-        return []
-    metrics, units = rows.dictionary("metric"), rows.dictionary("unit")
-    devices, device = np.unique(np.where(rows.valid("device"), rows.ints("device"), -1), return_inverse=True)
-    counter = (device * len(metrics) + rows.raw("metric")) * len(units) + rows.raw("unit")
-    order = np.argsort(counter, kind="stable")
-    value = tape.table("telemetry").column("value").to_numpy()[order]
-    kinds, begins = np.unique(counter[order], return_index=True)
     names = tape.table("devices").column("name").to_pylist()
-    found: list[dict[str, Any]] = []
-    for kind, values in zip(kinds.tolist(), np.split(value, begins[1:]), strict=True):
-        d = int(devices[kind // len(units) // len(metrics)])
-        found.append(
-            {
-                "device": None if d < 0 else d,
-                "name": None if d < 0 else names[d] if d < len(names) else f"device {d}",
-                "metric": metrics[kind // len(units) % len(metrics)],
-                "unit": units[kind % len(units)],
-                "samples": len(values),
-                **_spread(values),
-            }
-        )
-    return sorted(found, key=lambda c: (c["device"] is None, c["device"], c["metric"], c["unit"]))
+    return [
+        {
+            "device": None if s.device < 0 else s.device,
+            "name": None if s.device < 0 else names[s.device] if s.device < len(names) else f"{s.device}",
+            "metric": s.metric,
+            "unit": s.unit,
+            "samples": len(s.value),
+            **_spread(s.value),
+        }
+        for s in sampled(tape)
+    ]
 
 
 def _spread(value: Any) -> dict[str, float | None]:
