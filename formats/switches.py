@@ -340,11 +340,11 @@ SWITCHES: tuple[Switch, ...] = (
     Switch(
         "GGML_VK_SERIALIZE_SUBMISSIONS",
         ("vulkan",),
-        "a compute waits for each of its submissions before it makes the next one",
-        f"{_VULKAN}: serialize_submissions (newer builds)",
+        "a compute waits on a fence for each of its submissions, so that it returns when it has ended (in newer"
+        " builds; seen on lavapipe)",
+        f"{_VULKAN}: serialize_submissions",
         reading="set",
-        reason="it is about the parts of one compute, which a tape of ggml does not show; that it also waits"
-        " for the last of them is nowhere said",
+        effects={"on": (Effect("blocks", _KERNELS),)},
     ),
     Switch(
         "GGML_VK_ASYNC_USE_TRANSFER_QUEUE",

@@ -18,6 +18,16 @@ namespace {
 
 constexpr uint32_t PLUGIN_VERSION = 0;
 
+// The state of each switch that is set.
+void define_switches() {
+    for (int i = 0; i < n_known_switches; i++) {
+        const char * value = getenv(known_switches[i].name);
+        if (!value) continue;
+        char word[SWITCH_WORD_MAX];
+        define(D_SWITCH, blob().str(known_switches[i].name).str(switch_word(known_switches[i], value, word)));
+    }
+}
+
 }  // namespace
 
 bool recorder_start(ggml_backend_reg_t own) {

@@ -1,9 +1,6 @@
 #include "switches.h"
 
-#include <cstdlib>
 #include <cstring>
-
-#include "record.h"
 
 namespace td {
 
@@ -92,15 +89,6 @@ const char * switch_word(const known_switch & s, const char * value, char (&word
         }
     }
     return strcpy(word, on ? "on" : "off");
-}
-
-void define_switches() {
-    for (int i = 0; i < n_known_switches; i++) {
-        const char * value = getenv(known_switches[i].name);
-        if (!value) continue;
-        char word[SWITCH_WORD_MAX];
-        define(D_SWITCH, blob().str(known_switches[i].name).str(switch_word(known_switches[i], value, word)));
-    }
 }
 
 }  // namespace td

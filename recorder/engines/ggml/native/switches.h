@@ -22,7 +22,4 @@ constexpr int SWITCH_WORD_MAX = 16;
 // Writes the word for a value into `word` and returns it.
 const char * switch_word(const known_switch & s, const char * value, char (&word)[SWITCH_WORD_MAX]);
 
-// Writes the state of each switch that is set into the spool.
-void define_switches();
-
 }  // namespace td
