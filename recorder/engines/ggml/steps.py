@@ -70,6 +70,7 @@ class Steps:
         self._place_writes(touched)
         self._place_waits()
         self._place_reads()
+        self._place_meta()
 
     def _ordinal(self, calls: _Ints) -> _Ints:
         return self._r["b"][calls].astype(np.int64)
@@ -276,6 +277,17 @@ class Steps:
                 ]
             )
             self._take_newest(outside[r["d"][outside] == buffer], np.sort(touched))
+
+    def _place_meta(self) -> None:
+        """A call on a meta device belongs where the first part of it does: it names no memory itself."""
+        flags, threads = self._r["flags"], self._r["thread"]
+        meta = (flags & int(Flag.META)) != 0
+        for t in np.unique(threads[meta & (self.step == _NOT)]).tolist():
+            mine = np.flatnonzero(threads == t)
+            parts = mine[1:][(flags[mine[1:]] & int(Flag.CHILD)) != 0]
+            of = mine[np.searchsorted(mine, parts) - 1]
+            open_ = meta[of] & (self.step[of] == _NOT)
+            self.step[of[open_]] = self.step[parts[open_]]
 
     # --- what graphs ask ------------------------------------------------------------------------------------
 
