@@ -23,7 +23,7 @@ PARTS = ("recorder", "size", "check", "replay", "linear", "recorded")
 STEP_LIMIT = 1.5
 """Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
 
-_SHORT = ("record_ns.py", "delay_ns.py")
+_SHORT = ("record_ns.py", "delay_ns.py", "tap_ns.py")
 PROCESSES = 3
 """So many processes measure open + check; the fastest counts."""
 
