@@ -52,6 +52,13 @@ def _replaceable(path: Path) -> bool:
 
 
 def refuse_tape(path: Path) -> None:
+    """Refuse a tape in the place of a raw recording.
+
+    Raises
+    ------
+    SpoolError
+        It is a tape.
+    """
     try:
         open_container(path)
     except TapedelayError:
