@@ -63,6 +63,7 @@ constexpr uint64_t TRIAL_NS = 5000000;
 // What was measured of a device, by its first backend.
 struct calibration {
     const char * refusal = nullptr;
+    bool refusal_told = false;            // of the device, or of a later backend of it
     bool sleeps = false;                  // by the build's own op
     int steps = 0;
     uint64_t ns[MAX_STEPS] = {};          // of one product
@@ -376,11 +377,12 @@ bool filler_prepare(ggml_backend_t backend) {
     static const char * const missing = find_functions();
     const char * refused = missing ? missing : c->refusal ? c->refusal : prepare(*f, d);
     if (refused) drop_memory(*f);
-    if (first) {
-        c->refusal = refused;
-        if (refused) tell_refusal(d.iface.get_name(backend->device), refused);
-        else tell(d, *c);
+    if (first) c->refusal = refused;
+    if (refused && !c->refusal_told) {
+        c->refusal_told = true;
+        tell_refusal(shown_name(d.iface.get_name(backend->device)).c_str(), refused);
     }
+    if (first && !refused) tell(d, *c);
     std::lock_guard<std::recursive_mutex> objects(slow_path());
     if (first) calibrations.add(backend->device, c);
     fillers.add(backend, f);
