@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..evidence import Seen, Watched, write_watched
 from ..outcome import Recording
+from ..plugin import ggml_plugin
 from .elf import holds_ggml
 
 __all__ = ["Watch"]
@@ -149,8 +150,11 @@ class Watch:
         seen = list(self._processes.values())
         if alone is not None and alone.executable not in programs:  # it ended before it could be looked at
             seen.insert(0, alone)
-        kinds: dict[str, str] = {}
-        return Watched(tuple(_judged(p, kinds) for p in seen), self._limit_s if self._stopped else None)
+        plugin = os.path.realpath(ggml_plugin())
+        kinds = {plugin: ""}
+        return Watched(
+            tuple(_judged(p, kinds, plugin) for p in seen), self._limit_s if self._stopped else None
+        )
 
 
 def _program(command: Sequence[str]) -> _Process | None:
@@ -165,7 +169,7 @@ def _program(command: Sequence[str]) -> _Process | None:
     return _Process(path, tuple(command), True, secure, {path})
 
 
-def _judged(p: _Process, kinds: dict[str, str]) -> Seen:
+def _judged(p: _Process, kinds: dict[str, str], plugin: str) -> Seen:
     for path in p.mapped:
         if path not in kinds:
             kinds[path] = holds_ggml(Path(path)) if _may_hold(path, p.executable) else ""
@@ -174,7 +178,7 @@ def _judged(p: _Process, kinds: dict[str, str]) -> Seen:
         p.executable,
         p.environment,
         p.secure,
-        any(_OURS in Path(path).name for path in p.mapped),
+        plugin in p.mapped,
         tuple(sorted(path for path in p.mapped if kinds[path] == "exporting")),
         tuple(sorted(path for path in p.mapped if kinds[path] == "hidden")),
     )
