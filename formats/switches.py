@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 EFFECTS = {
-    "blocks": "the issuer of such an op goes on after the op has ended",
-    "drains": "the issuer of such an op goes on after all that its in-order queue held before has ended",
+    "blocks": "the issuer of such an op, if it is part of no other, goes on after the op has ended",
+    "drains": "... goes on after all that the op's in-order queue held before it has ended",
     "in_order": "such ops of one queue run in row order, also where the queue is not in order",
     "launch_in_order": "such ops that are part of one op run in row order, on whatever queues",
     "collective_waits_block": "the issuer of a wait for a record right behind a collective waits for it too",

@@ -243,7 +243,7 @@ class Resolver:
                         if parent in last_part:
                             self._edge(last_part[parent], unit, SWITCH)
                         last_part[parent] = unit
-                if issued and in_order[queue] and added[device].drains & bit:
+                if issued and in_order[queue] and added[device].drains & bit and unit not in self.parents:
                     kept = [b for b in blocked[issuer] if b[2] != queue]
                     blocked[issuer] = kept + [(s, SWITCH, queue) for s in tails[queue]]
             if device in default_of:
@@ -285,7 +285,7 @@ class Resolver:
             elif kind == "copy" and blocking:
                 stays = ops.access_set[row] in blocking.get(device, ())
             rule = BLOCKING
-            if added[device].blocks & bit and not stays:
+            if added[device].blocks & bit and not stays and unit not in self.parents:
                 stays, rule = True, SWITCH
 
             if in_order[queue]:

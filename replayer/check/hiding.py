@@ -73,8 +73,8 @@ def candidates(tape: Tape) -> list[tuple[Hider, dict[str, str]]]:
                 if not needs and state == now:
                     continue
                 added = added_by_switches(tape, suppose)
-                if added in seen or not facts.matter(base, added):
-                    continue
+                if not all(facts.matter(known, added) for known in seen):
+                    continue  # no edge beyond those of another state
                 seen.append(added)
                 out.append((_hider(switch, state, needs, only_played if not here else set()), suppose))
     return out

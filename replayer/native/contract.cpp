@@ -260,7 +260,9 @@ void Resolver::walk() {
     }
     Rule why = Rule::blocking_copy;
     if (any_switch_) {
-      if (!stays && switched(t.devices.blocks, device, row)) stays = true, why = Rule::switched;
+      if (!stays && !c_.has_parents(unit) && switched(t.devices.blocks, device, row)) {
+        stays = true, why = Rule::switched;
+      }
       last_is_collective_[queue] = kind(row) == Kind::coll;
     }
 

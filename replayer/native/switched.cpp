@@ -39,7 +39,7 @@ void Resolver::before_switched(Row row, Row unit, bool issued) {
       last->second = unit;
     }
   }
-  if (issued && c_.in_order(queue) && switched(t.drains, device, row)) {
+  if (issued && c_.in_order(queue) && !c_.has_parents(unit) && switched(t.drains, device, row)) {
     std::vector<Blocked>& waiting = blocked_[ops_.issuer.get(row)];
     waiting.erase(std::remove_if(waiting.begin(), waiting.end(), [&](const Blocked& b) { return b.queue == queue; }),
                   waiting.end());
