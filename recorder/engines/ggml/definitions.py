@@ -80,6 +80,10 @@ class Spool:
         `shift_ns` where it is not the process's own clock that says it.
     torn : bool
         The last definition was cut short.
+    tap : bool
+        The tap was in the process and told the plugin of its scheduler.
+    scheds, graphs : list
+        Schedulers, and the graphs that they received.
     events : list of int
         Device of each event.
     late_events : set of int

@@ -128,7 +128,7 @@ def main() -> None:
     # Leafs stand in the order in which the graph found them: by their names, which are all different.
     places = {t.value: i for i, t in enumerate(order)}
     places |= {t.value: -10 - i for i, t in enumerate(leafs)}
-    told = {
+    told: dict[str, Any] = {
         "nodes": [describe(t, places) for t in order],
         "leafs": [describe(t, places) for t in leafs],
         "pinned": "norm",
