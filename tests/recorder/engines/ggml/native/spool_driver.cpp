@@ -28,6 +28,15 @@ void write_numbers(uint64_t from, uint64_t to) {
     for (uint64_t i = from; i < to; i++) emit(K_SYNC, 0, 0, i, i ^ 0x5555, i + 7, static_cast<uint32_t>(i), 7, NONE);
 }
 
+// What the process takes, in KiB: address space, memory, page tables.
+void print_size() {
+    FILE * f = fopen("/proc/self/status", "r");
+    char line[256];
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "VmSize", 6) || !strncmp(line, "VmRSS", 5) || !strncmp(line, "VmPTE", 5)) fputs(line, stdout);
+    if (f) fclose(f);
+}
+
 int finish_run() {
     printf("alive\n");
     return 0;
@@ -135,6 +144,7 @@ int main(int argc, char ** argv) {
         slow.join();
         usleep(20000);
         write_numbers(1 << 20, (1 << 20) + 3);
+        print_size();
         return finish_run();
     }
     if (mode == "ring forever") {   // as "forever", on two threads in turns

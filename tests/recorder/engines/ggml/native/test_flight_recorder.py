@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -92,6 +93,27 @@ def test_disk_and_files_stay_bounded(driver: Path, spool: Path) -> None:
     assert one.dropped > 900_000 - lost_in_all(spool)
     assert disk_bytes(spool) < 16 << 20
     assert len(list(spool.iterdir())) < 400
+
+
+@pytest.mark.soak
+def test_memory_and_addresses_stay_bounded(driver: Path, spool: Path) -> None:
+    sizes = []
+    for count in (200_000, 10_000_000):  # 640 MB of records
+        folder = spool / str(count)
+        folder.mkdir()
+        done = subprocess.run(
+            [str(driver), "ring", str(folder), str(count), "1"],
+            env={**os.environ, RECORDS: "1000"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        found = dict(re.findall(r"(Vm\w+):\s*(\d+) kB", done.stdout))
+        sizes.append({name: int(kib) for name, kib in found.items()})
+    few, many = sizes
+    assert many["VmSize"] < few["VmSize"] + 100_000
+    assert many["VmRSS"] < few["VmRSS"] + 30_000
+    assert many["VmPTE"] < few["VmPTE"] + 500
 
 
 def test_ten_thousand_threads_that_come_and_go(driver: Path, spool: Path) -> None:
