@@ -305,7 +305,3 @@ def _fetch(
             where=specification,
             next_step="check that the package registry can be reached, then run this again",
         )
-
-
-VulkanBuild = NpmBuild
-vulkan_libraries = npm_libraries
