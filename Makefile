@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= tiny
 JOBS ?= 2
-NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* replayer/native/* replayer/native/*/*)
+NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* recorder/engines/ggml/tap/* replayer/native/* replayer/native/*/*)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
 
 .DEFAULT_GOAL := help
