@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from .schema import REQUIRED, TABLES, Table
+from .switches import BACKENDS, SWITCHES, Effect
 from .validate import RULES
 
 __all__ = ["SPEC", "generated", "main", "updated"]
@@ -50,10 +51,39 @@ def _table(t: Table) -> list[str]:
 
 
 def generated(part: str) -> str:
-    """Return the text of a generated part: ``tables`` or ``rules``."""
+    """Return the text of a generated part: ``tables``, ``rules`` or ``switches``."""
     if part == "tables":
         return "\n".join(line for t in TABLES.values() for line in _table(t))
+    if part == "switches":
+        return "\n".join(_switches())
     return "\n".join(f"- `{code}`: {text}" for code, text in RULES.items()) + "\n"
+
+
+def _switches() -> list[str]:
+    lines = [
+        "| variable | concerns | what it does | states (first: not set) and what each adds |",
+        "|---|---|---|---|",
+    ]
+    for s in SWITCHES:
+        states = [s.default, *(w for w in s.states if w != s.default)]
+        adds = "; ".join(
+            f"`{w}`" + (": " + ", ".join(map(_effect, s.effects[w])) if w in s.effects else "")
+            for w in states
+        )
+        if s.reason:
+            adds += f". No order: {s.reason}"
+        if s.weakens:
+            adds += f". Takes away: {s.weakens}"
+        devices = ", ".join(BACKENDS[b] for b in s.backends) or "-"
+        lines.append(f"| `{s.name}` | {devices} | {s.doc} ({s.source}) | {adds} |")
+    return [*lines, ""]
+
+
+def _effect(e: Effect) -> str:
+    kinds = " ".join(e.directions or ()) + (" " if e.directions else "")
+    kinds += "any kind" if len(e.kinds) > 8 else " ".join(e.kinds)
+    text = f"{e.rule} ({kinds})" if kinds else e.rule
+    return text + "".join(f" where {n} is `{w}`" for n, w in e.needs)
 
 
 def updated(text: str) -> str:

@@ -340,8 +340,8 @@ SWITCHES: tuple[Switch, ...] = (
     Switch(
         "GGML_VK_SERIALIZE_SUBMISSIONS",
         ("vulkan",),
-        "a compute waits on a fence for each of its submissions, so that it returns when it has ended (in newer"
-        " builds; seen on lavapipe)",
+        "a compute waits on a fence for each of its submissions, so that it returns when it has ended"
+        " (newer builds; seen on lavapipe)",
         f"{_VULKAN}: serialize_submissions",
         reading="set",
         effects={"on": (Effect("blocks", _KERNELS),)},

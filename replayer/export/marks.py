@@ -10,6 +10,7 @@ from ...formats.columns import Columns
 from ...formats.exporters.mark import Mark
 from ...formats.tape import Tape
 from ..check import Finding, Group, OpView
+from ..check.hiding import hidden_text
 
 __all__ = ["marks_of"]
 
@@ -51,6 +52,10 @@ def _mark(ids: np.ndarray, group: Group) -> Mark:
             "unknown": "a wait that was not seen may order them",
         }
         facts.append((f.verdict, why[f.verdict]))
+    if f.hidden_by:
+        facts.append(("hidden by", hidden_text(f.hidden_by)))
+    delays = (("a delay that hides it", f.delay_hides), ("a delay that shows it", f.delay_shows))
+    facts.extend((what, line) for what, line in delays if line)
     return Mark(
         title=title,
         text=f.text,

@@ -8,6 +8,7 @@ from ...formats.delays import LineMatch
 from ...formats.shown import plural
 from ...formats.window import windows
 from ..check.findings import NO_OPS, Finding, Report, joined
+from ..check.hiding import hidden_text
 from .results import Replay
 from .search import Attempt, Search
 from .timeline import Timeline
@@ -185,7 +186,11 @@ def _told(told: Told, head: str) -> list[str]:
 
 
 def _shows(first: Told, result: Replay) -> list[str]:
-    lines = [f"  this shows: {f.fault} on `{f.buffer}`: {f.text}" for f in first.findings[:2]]
+    lines = []
+    for f in first.findings[:2]:
+        lines.append(f"  this shows: {f.fault} on `{f.buffer}`: {f.text}")
+        if f.hidden_by:
+            lines.append(f"  hidden by: {hidden_text(f.hidden_by)}")
     if not first.findings:
         lines.append("  check lists no pair like this")
     if first.unknown:

@@ -18,6 +18,7 @@ from ....formats.builder import TapeBuilder
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.rules.manifest import looks_like_path
+from ....formats.switches import TABLE
 from ....formats.tape import DelayLine, Manifest, Tape
 from ...delays.spool import read_line_counts
 from ...tap import TAP_ASKED
@@ -225,7 +226,10 @@ class _Collector:
         switches: dict[str, str] = {}
         for s in self.spools:
             for name, word in list(s.switches.items())[:_SAID_MAX]:
-                switches.setdefault(_mask(name), word if _WORD.fullmatch(word) else "on")
+                if name not in TABLE:
+                    switches.setdefault(_mask(name), word if _WORD.fullmatch(word) else "on")
+                elif word in TABLE[name].states:  # what no reader knows orders nothing
+                    switches.setdefault(name, word)
         return Manifest(
             created_by=f"tapedelay {import_module(_PACKAGE).__version__}",
             engine=engine,
