@@ -1,8 +1,8 @@
 """Save a recording while the engine goes on: on SIGUSR1 to `record`, or when the program asks for it.
 
 Asking is a file in the spool's folder (``save-<CLOCK_MONOTONIC ns>-<pid>.request``). While a file ``hold``
-lies there a flight recorder drops nothing. Collecting is done in a process of its own: `record` goes on passing
-signals to the command, and the recorded program loads nothing.
+lies there a flight recorder drops nothing. Collecting is done in a process of its own: `record` goes on
+passing signals to the command, and the recorded program loads nothing.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ from .layout import MODES, NONE, AccessFlag
 
 __all__ = ["Cover", "Touch", "thin", "touches"]
 
+# Plain numbers: an operator of IntFlag costs more than all else that is done for an access.
+_WIDE, _INPUT = int(AccessFlag.WIDE), int(AccessFlag.INPUT)
+
 
 @dataclass(frozen=True)
 class Touch:
@@ -76,8 +79,8 @@ def touches(spool: Spool, index: int) -> list[Touch]:
             size,
             MODES[mode],
             None if name == NONE else spool.names[name],
-            bool(flags & AccessFlag.WIDE),
-            bool(flags & AccessFlag.INPUT),
+            bool(flags & _WIDE),
+            bool(flags & _INPUT),
         )
         for buffer, name, offset, size, mode, flags, _, _ in rows.tolist()
         if size

@@ -20,6 +20,7 @@ class CallLog:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
+        self._is_weights = [bool(b.flags & BufferFlag.WEIGHTS) for b in spool.buffers]
         self.calls: list[Call] = []
         self._weights: dict[int, tuple[int, ...]] = {}
         self._loading: dict[int, set[int]] = {}
@@ -44,20 +45,17 @@ class CallLog:
             pending.clear()
             return (), (), () if r.d == NONE else self._weights_in(r.d)
         if r.kind in (Kind.SYNC, Kind.EVENT_SYNC):
-            return (), tuple(sorted(pending)), ()
+            return (), tuple(sorted(pending)) if pending else (), ()
         if r.kind not in _MOVES:
             return (), (), ()
-        writes = (r.e,) if self._is_weights(r.e) else ()
+        writes = (r.e,) if r.e != NONE and self._is_weights[r.e] else ()
         if not r.flags & _HOST and r.queue != NO_QUEUE:
             pending.update(writes)
-        return writes, (), (r.d,) if self._is_weights(r.d) else ()
-
-    def _is_weights(self, buffer: int) -> bool:
-        return buffer != NONE and bool(self._spool.buffers[buffer].flags & BufferFlag.WEIGHTS)
+        return writes, (), (r.d,) if r.d != NONE and self._is_weights[r.d] else ()
 
     def _weights_in(self, graph: int) -> tuple[int, ...]:
         found = self._weights.get(graph)
         if found is None:
             buffers = np.unique(self._spool.sets[graph]["buffer"]).tolist()
-            found = self._weights[graph] = tuple(b for b in buffers if self._is_weights(b))
+            found = self._weights[graph] = tuple(b for b in buffers if b != NONE and self._is_weights[b])
         return found
