@@ -19,7 +19,7 @@ from figures import Figures
 
 HERE = Path(__file__).parent
 MILLION = 1_000_000
-PARTS = ("recorder", "size", "check", "replay", "linear", "recorded")
+PARTS = ("recorder", "size", "check", "replay", "linear", "recorded", "production")
 STEP_LIMIT = 1.5
 """Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
 
@@ -213,6 +213,13 @@ class Bench:
         for name, what in (("timing", "timing alone"), ("values", "with values")):
             seconds = replayed[f"{name}_seconds"]
             show(what, 1000 * seconds, "ms", remark=f"{replayed['ops'] / seconds:,.0f} ops/s")
+
+
+    def production(self) -> None:
+        """What recording a long run costs an operator; what a flight recorder keeps."""
+        from production import production
+
+        production(self.folder, self.figures, quick=self.quick)
 
 
 def _millions(ops: int) -> str:
