@@ -59,11 +59,11 @@ class inside {
 public:
     explicit inside(const entry & e) : before_(tl_lane.current) {
         tl_lane.current = e ? e.slot + 1 : 0;
-        if (!before_) tl_lane.outer = tl_lane.current;
+        if (!before_) __atomic_store_n(&tl_lane.outer, tl_lane.current, __ATOMIC_RELAXED);   // the helper reads it
     }
     ~inside() {
         tl_lane.current = before_;
-        if (!before_) tl_lane.outer = 0;
+        if (!before_) __atomic_store_n(&tl_lane.outer, 0, __ATOMIC_RELAXED);
     }
     inside(const inside &) = delete;
     inside & operator=(const inside &) = delete;
