@@ -94,7 +94,7 @@ def names_the_pair(tape: Path | None) -> bool:
 
 def test_the_plan_is_one_line() -> None:
     (line,) = read_plan(PLAN).lines
-    assert line.ns == 10_000_000
+    assert line.ns == 20_000_000
 
 
 def test_before_the_fix_the_same_wrong_logits_every_time(

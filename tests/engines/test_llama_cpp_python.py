@@ -41,5 +41,5 @@ def test_it_is_recorded_and_the_pair_is_named(
     assert code == 1
     assert any("input_embed" in str(f) and "conv_states" in str(f) for f in findings), findings
     shown = recording.info()
-    assert f"llama_cpp {engines.LLAMA_CPP_PYTHON_RACY}" in shown
+    assert f"package llama_cpp, package_version {engines.LLAMA_CPP_PYTHON_RACY}" in shown
     assert "TAPE0" in shown
