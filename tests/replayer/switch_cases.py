@@ -99,9 +99,9 @@ _DRAINED_COPY = (
 )
 
 
-def nothing(name: str, device: str, *states: str) -> Case:
+def nothing(device: str, *states: str) -> Case:
     """Return the case of a switch that orders nothing."""
-    same = dict.fromkeys(states, _BOTH)
+    same: dict[str, tuple[str, ...]] = dict.fromkeys(states, _BOTH)
     return Case(machine(device, *_KERNEL_AND_COPY), _BOTH, same)
 
 
@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
         {"on": ("race: 1x2 RAW D[0:64]",), "off": _CLEAN},
         ("CUDA_LAUNCH_BLOCKING=1", "GGML_CUDA_PDL=0"),
     ),
-    "CUDA_DEVICE_MAX_CONNECTIONS": nothing("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA0", "one", "other"),
+    "CUDA_DEVICE_MAX_CONNECTIONS": nothing("CUDA0", "one", "other"),
     "HIP_LAUNCH_BLOCKING": Case(
         machine("ROCm0", *_KERNEL_AND_COPY),
         _BOTH,
@@ -173,8 +173,8 @@ CASES: dict[str, Case] = {
         },
         ("HIP_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=2", "AMD_SERIALIZE_COPY=1", "AMD_SERIALIZE_COPY=2"),
     ),
-    "GPU_MAX_HW_QUEUES": nothing("GPU_MAX_HW_QUEUES", "ROCm0", "one", "other"),
-    "HSA_ENABLE_SDMA": nothing("HSA_ENABLE_SDMA", "ROCm0", "on", "off"),
+    "GPU_MAX_HW_QUEUES": nothing("ROCm0", "one", "other"),
+    "HSA_ENABLE_SDMA": nothing("ROCm0", "on", "off"),
     "GGML_VK_DISABLE_ASYNC": Case(
         machine("Vulkan0", *_SPLIT, *_COPY_ALONE, *_GET),
         ("race: 1x3 WAR M[0:64]; 4x5 WAR N[0:64]; 6x7 RAW R[0:64]",),
@@ -199,16 +199,16 @@ CASES: dict[str, Case] = {
         _CLEAN,
         {"on": ("unknown:",), "off": _CLEAN},  # the copy may overtake: nothing is called clean
     ),
-    "GGML_VK_SYNC_LOGGER": nothing("GGML_VK_SYNC_LOGGER", "Vulkan0", "on", "off"),
+    "GGML_VK_SYNC_LOGGER": nothing("Vulkan0", "on", "off"),
     "GGML_METAL_CONCURRENCY_DISABLE": Case(
         machine("MTL0", *_PARTS),
         ("race: 2x3 RAW D[0:64]",),
         {"on": _CLEAN, "off": ("race: 2x3 RAW D[0:64]",)},
         ("GGML_METAL_CONCURRENCY_DISABLE=1",),
     ),
-    "GGML_SCHED_DEBUG": nothing("GGML_SCHED_DEBUG", "CUDA0", "on", "off"),
-    "LLAMA_GRAPH_REUSE_DISABLE": nothing("LLAMA_GRAPH_REUSE_DISABLE", "CUDA0", "on", "off"),
-    "NCCL_LAUNCH_MODE": nothing("NCCL_LAUNCH_MODE", "CUDA0", "group", "parallel", "other"),
+    "GGML_SCHED_DEBUG": nothing("CUDA0", "on", "off"),
+    "LLAMA_GRAPH_REUSE_DISABLE": nothing("CUDA0", "on", "off"),
+    "NCCL_LAUNCH_MODE": nothing("CUDA0", "group", "parallel", "other"),
     "TORCH_NCCL_BLOCKING_WAIT": blocking_wait(),
     "NCCL_BLOCKING_WAIT": blocking_wait(),
     "TAPEDELAY_SYNC": Case(
