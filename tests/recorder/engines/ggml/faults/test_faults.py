@@ -238,7 +238,7 @@ def test_a_sample_of_faults_changes_nothing(lab: Lab, setting: Setting) -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
 def test_each_call_fails_once_and_for_ever(lab: Lab, setting: Setting) -> None:
     reference = lab.reference(setting)
-    limit = 10**9 if setting.name == "recorded" else 40
+    limit = 500 if setting.name == "recorded" else 12
     faults = []
     for function, count in reference.ended.calls.items():
         step = max(1, count // limit)
