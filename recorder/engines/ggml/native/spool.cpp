@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <vector>
 
 #include "hooks.h"
 #include "host.h"
@@ -203,11 +202,11 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     s.header.store(h);
     if (!parent_stem.empty()) {
         FILE * f = fopen((parent_stem + ".def").c_str(), "rbe");
-        std::vector<char> piece(1 << 16);
+        char piece[1 << 14];
         uint64_t left = parent_def_bytes;
         while (f && left) {
-            size_t n = fread(piece.data(), 1, left < piece.size() ? left : piece.size(), f);
-            if (!n || !platform::file_append(s.def, piece.data(), n)) break;
+            size_t n = fread(piece, 1, left < sizeof piece ? left : sizeof piece, f);
+            if (!n || !platform::file_append(s.def, piece, n)) break;
             left -= n;
         }
         if (f) fclose(f);
