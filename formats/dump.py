@@ -82,6 +82,8 @@ def _manifest_lines(tape: Tape, times: bool) -> Iterator[str]:
         yield " ".join(
             [f"manifest.coverage{{{i}}}", *(f"{k}={_any(v)}" for k, v in dataclasses.asdict(c).items())]
         )
+    for i, d in enumerate(m.delays):
+        yield f"manifest.delays{{{i}}} line={d.line} text={_text(d.text)} count={d.count}"
     for i, note in enumerate(m.notes):
         yield f"manifest.notes{{{i}}} {_text(note)}"
 

@@ -482,7 +482,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         DEVICES, QUEUES, SYNCS, BUFFERS, ACCESSES, OPS, EDGES, LISTS, GRAPHS, NODES, REQUESTS, INPUTS,
-        DECISIONS, BLOCKS, RESOURCES, TELEMETRY, DELAYS,
+        DECISIONS, BLOCKS, RESOURCES, DELAYS, TELEMETRY,
     )
 }  # fmt: skip
 REQUIRED = ("devices", "queues", "buffers", "accesses", "ops")

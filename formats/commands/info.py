@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
+from ..shown import plural
 from .common import FILE, json_option, print_json, printable, quoted, say, say_next
 
 if TYPE_CHECKING:
@@ -134,6 +135,10 @@ def _screen(f: dict[str, Any]) -> list[str]:
     if len(f["telemetry"]) > _COUNTERS_MAX:
         shown.append(f"and {len(f['telemetry']) - _COUNTERS_MAX} more counters")
     lines += [f"{'telemetry' if i == 0 else '':11}{text}" for i, text in enumerate(shown)]
+    shown = [f"{d['text']} (applied {plural(d['count'], 'time')})" for d in f["delays"][:_LIST_MAX]]
+    if len(f["delays"]) > _LIST_MAX:
+        shown.append(f"and {len(f['delays']) - _LIST_MAX} more lines")
+    lines += [f"{'delays' if i == 0 else '':11}{text}" for i, text in enumerate(shown)]
     waits, unknown = f["unresolved"], f["unknown_accesses"]
     lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
     lines += [f"note       {n}" for n in f["notes"]]

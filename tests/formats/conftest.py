@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tapedelay.formats.builder import TapeBuilder
-from tapedelay.formats.tape import Coverage, Manifest, Process, Tape
+from tapedelay.formats.tape import Coverage, DelayLine, Manifest, Process, Tape
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -94,6 +94,8 @@ def make_rich_builder() -> TapeBuilder:
     b.add("decisions", step=0, seq=0, request=0, kind="prefill", tokens=12, op=0)
     b.add("blocks", step=0, seq=0, pool="kv", action="alloc", unit=3, request=0)
     b.add("resources", step=0, pool="kv", free=7, used=1, capacity=8)
+    b.add("delays", op=20, place="before_start", line=1, asked_ns=1000, true_ns=1004, filler=False)
+    b.add("delays", op=20, place="after_end", line=2, asked_ns=9, filler=True)
     b.add("telemetry", at_ns=4, device=1, metric="power", value=12.5, unit="W")
     return b
 
@@ -106,6 +108,7 @@ RICH_MANIFEST = Manifest(
     switches={"GGML_SCHED_DEBUG": "off"},
     notes=("split and step: not seen without the tap",),
     lost=2,
+    delays=(DelayLine(1, "every kernel +1us before_start", 1), DelayLine(2, "first op +9ns after_end", 1)),
 )
 
 

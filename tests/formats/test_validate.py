@@ -12,7 +12,7 @@ import pytest
 from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.errors import InputError, InvalidTape
 from tapedelay.formats.load import load_tape
-from tapedelay.formats.tape import Coverage, Manifest, Process, Tape
+from tapedelay.formats.tape import Coverage, DelayLine, Manifest, Process, Tape
 from tapedelay.formats.validate import PER_RULE_MAX, RULES, validate
 from tapedelay.formats.write import write_tape
 
@@ -214,6 +214,11 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("node", "nodes", put("nodes", 0, sources=[3])),
     ("node", "nodes", put("nodes", 0, sources=[-2])),
     ("node", "nodes", put("nodes", 0, view_source=3)),
+    ("delay", "delays", put("delays", 0, op=30)),
+    ("delay", "delays", put("delays", 1, line=0)),
+    ("ref", "delays", put("delays", 1, op=21)),
+    ("word", "delays", put("delays", 1, place="between")),
+    ("negative", "delays", put("delays", 0, asked_ns=-1)),
 ]
 
 BROKEN_MANIFEST: list[tuple[str, dict[str, Any]]] = [
@@ -225,6 +230,10 @@ BROKEN_MANIFEST: list[tuple[str, dict[str, Any]]] = [
     ("counts", {"processes": (Process(0, lost=3),), "lost": 2}),
     ("profile", {"profiles": {"mine": {"no_such_promise": True}}}),
     ("private", {"engine": {"name": "x", "model": "/models/secret.gguf"}}),
+    ("delay", {"delays": ()}),
+    ("delay", {"delays": (DelayLine(2, "x", 0), DelayLine(1, "y", 0))}),
+    ("delay", {"delays": (DelayLine(0, "x", 0),)}),
+    ("private", {"delays": (DelayLine(1, "every copy of /home/x +1us", 0),)}),
     ("private", {"notes": ("loaded from ~/x",)}),
     ("private", {"switches": {"LOG": "C:\\log"}}),
 ]
