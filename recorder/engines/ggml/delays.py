@@ -9,17 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ....formats.delays.plan import MAX_LINES, MAX_TOTAL_NS
 from ....formats.schema import DELAY_PLACES, SCHEMAS
 from .definitions import Spool
 from .layout import Kind
 
-__all__ = ["FILLER", "Applied", "applied", "before_start_ns", "delays_table", "wanted_slots"]
+__all__ = ["FILLER", "Applied", "applied", "before_start_ns", "delays_table", "sound_delays", "wanted_slots"]
 
 FILLER = 16
 """Added to the place of a delay that work on the device made (``DELAY_FILLER``)."""
 
 Applied = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Records of delays, and the provisional op of each; -1 where its own record was lost."""
+
+
+def sound_delays(records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which records say what a delay can be: a place, a line of a plan, a length."""
+    sound: npt.NDArray[np.bool_] = np.isin(records["e"] % FILLER, range(len(DELAY_PLACES)))
+    sound &= (records["e"] < 2 * FILLER) & (records["d"] < MAX_LINES) & (records["b"] <= MAX_TOTAL_NS)
+    return sound
 
 
 def wanted_slots(spool: Spool) -> set[int]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .definitions import Spool, damaged
+from .delays import sound_delays
 from .layout import NONE, Flag, Kind
 
 __all__ = ["check_header", "check_sets", "impossible"]
@@ -82,6 +83,7 @@ def impossible(spool: Spool, known: Mask) -> Mask:
     begin = np.full(len(size), -1)
     begin[r["e"][begins[first]]] = begins[first]
     wrong[ends[begin[r["e"][ends]] > ends]] = True
+    wrong |= (kind == Kind.DELAY) & ~sound_delays(r)
     return wrong
 
 
