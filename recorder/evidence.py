@@ -118,9 +118,17 @@ def write_watched(spool: Path, watched: Watched) -> None:
     (spool / SEEN).write_text(json.dumps(asdict(watched)), encoding="utf-8")
 
 
-def _seen(data: dict[str, Any]) -> Seen:
+def _seen(data: Any) -> Seen:
+    if not isinstance(data, dict):
+        raise TypeError
     known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return Seen(**known)
+    seen = Seen(**known)
+    several = (seen.command, seen.exporting, seen.hidden)
+    texts = all(isinstance(t, tuple) and all(isinstance(w, str) for w in t) for t in several)
+    flags = all(isinstance(f, bool) for f in (seen.environment or False, seen.secure, seen.plugin))
+    if not (texts and flags and isinstance(seen.executable, str)):
+        raise TypeError
+    return seen
 
 
 def _refusals(spool: Path) -> list[str]:
@@ -138,5 +146,6 @@ def _watched(spool: Path) -> Watched:
 
     with suppress(FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         data: Any = json.loads(read_regular(spool / SEEN, 16 * REPORT_BYTES_MAX))
-        return Watched(tuple(map(_seen, data["processes"])), data["stopped_s"])
+        stopped_s = data["stopped_s"]
+        return Watched(tuple(map(_seen, data["processes"])), None if stopped_s is None else float(stopped_s))
     return Watched()

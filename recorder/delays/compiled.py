@@ -61,6 +61,7 @@ COUNTS = np.dtype(
 )
 LINE = np.dtype([("applied", "<u8"), ("missed", "<u8")])
 _CRC_FROM = 16
+_COUNT_MAX = 1 << 62
 
 
 def compiled(plan: Plan) -> bytes:
@@ -114,6 +115,8 @@ def read_counts(path: Path, lines: int) -> tuple[int, int, npt.NDArray[np.uint64
     if (header["magic"], header["version"], header["lines"]) != (COUNTS_MAGIC, VERSION, lines):
         return None
     counts = np.frombuffer(data, "<u8", offset=COUNTS.itemsize).reshape(lines, 2)
+    if counts.max(initial=0) > _COUNT_MAX:
+        return None
     return int(header["processes"]), int(header["refused"]), counts
 
 

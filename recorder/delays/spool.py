@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from ...formats.delays import Plan, print_line
 from ...formats.errors import InfrastructureError, SpoolError
@@ -71,7 +72,7 @@ def read_line_counts(spool: Path) -> tuple[int, int, list[LineCount]] | None:
     try:
         entries = json.loads(text)
         counts = read_counts(spool / f"{PLAN_FILE}.counts", len(entries))
-        lines = [(str(t), str(why)) for t, why in entries]
+        lines = [(_text(t), _text(why)) for t, why in entries]
     except (ValueError, TypeError, RecursionError, FileNotFoundError):
         counts = None
     if counts is None:
@@ -87,3 +88,17 @@ def read_line_counts(spool: Path) -> tuple[int, int, list[LineCount]] | None:
         for i, ((t, why), (a, m)) in enumerate(zip(lines, table.tolist(), strict=True), 1)
     ]
     return processes, refused, found
+
+
+def _text(value: Any) -> str:
+    """Return a text that a tape can hold.
+
+    Raises
+    ------
+    ValueError
+        It is none: JSON can spell lone surrogates.
+    """
+    if not isinstance(value, str):
+        raise ValueError
+    value.encode()
+    return value

@@ -119,7 +119,7 @@ def with_telemetry(tape: Tape, directory: Path, places: Sequence[Place], shift_n
     found = read_samples(directory)
     if found.notes:
         tape.manifest = replace(tape.manifest, notes=(*tape.manifest.notes, *found.notes))
-    if shift_ns is None or not len(found.at_ns):
+    if shift_ns is None or not found.values.size:
         return tape
     tables = {n: tape.table(n) for n in tape.present} | {"telemetry": _table(found, places, shift_ns)}
     return Tape(tape.manifest, tables, name=tape.name)
@@ -184,6 +184,7 @@ def _bus(text: str) -> tuple[int, ...]:
 def _word(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
+    value.encode()  # a lone surrogate, which JSON can spell, is no text
     return value[:500]
 
 

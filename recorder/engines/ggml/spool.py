@@ -147,9 +147,11 @@ class _Parts:
         every, numbers, bad = np.concatenate(records), np.concatenate(slots), np.concatenate(broken)
         if self.dropped is not None:
             self.dropped = read_ring(self._path.with_suffix(".ring")) or self.dropped
-            missing = set(range(max(1, self.dropped.first_segment), max(seen, default=0))) - seen
-            if missing:
-                raise damaged(f"segment {min(missing)} is missing", "all segments", self._path.name)
+            first = max(1, self.dropped.first_segment)
+            there = sorted(s for s in seen if s >= first)  # not a range: the last one may have any number
+            missing = next((n for n, s in enumerate(there, first) if n != s), None)
+            if missing is not None:
+                raise damaged(f"segment {missing} is missing", "all segments", self._path.name)
             kept = self.dropped.counts(numbers)
             every, numbers, bad = every[kept], numbers[kept], bad[self.dropped.counts(bad)]
         return every, numbers, len(bad)
@@ -162,7 +164,7 @@ class _Parts:
         found = sorted(
             (int(m[1]), p)
             for p in self._path.parent.glob(f"{stem}.*.part")
-            if (m := re.fullmatch(rf"{re.escape(stem)}\.([1-9][0-9]{{0,14}})\.part", p.name))
+            if (m := re.fullmatch(rf"{re.escape(stem)}\.([1-9][0-9]{{0,11}})\.part", p.name))
         )
         for segment, path in found:
             try:
