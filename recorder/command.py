@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ import click
 from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
 from ..formats.shown import plural
-from .asked import Asked, profile_names
+from .asked import Asked
 from .companion import Companion
 from .flight import parse_last
+from .options import device_options, refuse_options
 from .patience import patience
 from .saving import Saver
 from .session import Recording, collect_command, collect_spool, record_command
@@ -33,16 +34,7 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 
 @click.command(options_metavar="[OPTIONS] --", context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", required=True, type=FILE, help="The tape (.zip: one file).")
-@click.option(
-    "--devices", type=click.IntRange(0, 15), help="Test devices [default: 0 where a GPU backend is, else 1]."
-)
-@click.option(
-    "--profile",
-    type=click.Choice(profile_names()),
-    default="vulkan-like",
-    show_default=True,
-    help="How test devices behave.",
-)
+@device_options
 @click.option("--sync", is_flag=True, help="Complete every command before its call returns (reference run).")
 @click.option(
     "--engine", type=click.Choice(["ggml"]), default="ggml", show_default=True, help="Engine to record."
@@ -119,11 +111,18 @@ def record(
 
     \b
     Exit codes: that of COMMAND if it is not 0; else 0, or
-    2 usage or a line of the plan that delayed nothing, 3 bad spool or plan, 4 no compute was recorded on the device asked for,
+    2 usage, or a line of the plan that delayed nothing, 3 bad spool or plan,
+    4 no compute was recorded on the device asked for,
     5 the recording could not be written.
     """
     asked = Asked(devices, profile, sync)
-    _refuse_options(output, command)
+    if str(output).startswith("-"):  # a forgotten name
+        raise UsageError(
+            f"the name of the tape is {str(output)!r}",
+            expected=_USAGE,
+            next_step="name the tape after -o",
+        )
+    refuse_options(command, _USAGE)
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
         raise UsageError(
             "no file can be written there",
@@ -134,22 +133,16 @@ def record(
         raise UsageError("a command and --from-spool", expected="one of them")
     if from_spool is None and not command:
         raise UsageError("no command", expected=_USAGE)
-    if from_spool is not None and delays:
-        raise UsageError(
-            "--delays and --from-spool", expected="one of them: a recording that ran has its plan"
-        )
+    if from_spool is not None:
+        _refuse_for_spool({"--delays": delays, "--tap": tap, "--last": last, "--sync": sync})
     if delays or write_plan is not None:
-        asked = replace(asked, delays=_delays(delays, allow_unmatched, write_plan, force))
-    if from_spool is not None and tap:
-        raise UsageError("--tap and --from-spool", expected="one of them: a recording that ran had it or not")
+        asked = replace(
+            asked, delays=_delays(delays, allow_unmatched, write_plan, force, from_spool is not None)
+        )
     companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms, newest=last is not None)]
     if tap:
         companions.append(Tap())
     if last is not None:
-        if from_spool is not None:
-            raise UsageError(
-                "--last and --from-spool", expected="one of them: a recording that ran has its own"
-            )
         companions.append(parse_last(last))
     companions.append(Saver())
     with patience() as signals:  # until everything is said
@@ -176,25 +169,22 @@ def record(
 
 
 def _delays(
-    delays: tuple[str, ...], allow_unmatched: bool, write_plan: Path | None, force: bool
+    delays: tuple[str, ...], allow_unmatched: bool, write_plan: Path | None, force: bool, of_spool: bool
 ) -> AskedDelays:
     from .delays import asked_delays  # what it needs is slow to import
 
-    return asked_delays(delays, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force)
+    return asked_delays(
+        delays, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force, of_spool=of_spool
+    )
 
 
-def _refuse_options(output: Path, command: tuple[str, ...]) -> None:
-    """Refuse what looks like an option in the place of something else: a forgotten name, a wrong place."""
-    if str(output).startswith("-"):
-        raise UsageError(
-            f"the name of the tape is {str(output)!r}",
-            expected=_USAGE,
-            next_step="name the tape after -o",
-        )
-    if command and command[0].startswith("-"):
-        raise UsageError(
-            f"the command is {command[0]!r}", expected=_USAGE, next_step="put options in front of `--`"
-        )
+def _refuse_for_spool(given: Mapping[str, object]) -> None:
+    """Refuse options that say how a program is to run, where it ran long ago."""
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} and --from-spool", expected="one of them: a recording that ran is what it is"
+            )
 
 
 def _write(path: Path, text: str) -> None:

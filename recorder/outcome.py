@@ -39,6 +39,12 @@ class Recording:
         What was asked for.
     command_code : int
         Exit code of the command; 0 where there is none.
+    ops, queues : int
+        Rows on the tape.
+    complete : bool
+        Whether each process came to its end and lost nothing.
+    lost : int
+        Records that found no room.
     written : bool
         Whether the tape was written: not where nothing was recorded.
     computes : dict of str to int
@@ -51,6 +57,8 @@ class Recording:
         Older records that a flight recorder dropped.
     saved : list of Path
         Tapes that were saved on the way.
+    living : Path or None
+        The raw recording while it grows, inside of ``with record(...)``.
     delays : tuple of LineCount or None
         How often each line of the plan was applied; None without a plan.
     untapped : str

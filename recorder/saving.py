@@ -25,6 +25,7 @@ from ..formats.commands.common import printable, say
 from ..formats.errors import InfrastructureError, TapedelayError, UsageError
 from .hook import SITE
 from .outcome import Recording
+from .threads import start_without_signals
 
 __all__ = ["Saver", "numbered", "save", "save_living"]
 
@@ -70,9 +71,8 @@ def _ask(spool: Path) -> None:
 
 def numbered(output: Path, number: int) -> Path:
     """Return the name of a tape saved on the way: ``run.1.tape`` for ``run.tape``."""
-    found = re.fullmatch(r"(.*?)((?:\.tape)?(?:\.zip)?)", output.name)
-    assert found is not None
-    return output.with_name(f"{found[1]}.{number}{found[2]}")
+    stem = output.name.removesuffix(".zip").removesuffix(".tape")
+    return output.with_name(f"{stem}.{number}{output.name[len(stem) :]}")
 
 
 def save_living(spool: Path, output: Path, until_ns: int | None = None) -> dict[str, Any]:
@@ -156,13 +156,10 @@ class Saver:
         """Listen, from before the command to its end; what was asked before its end is still done."""
         in_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGUSR1, self._on_signal) if in_main else None
-        # Signals that `record` forwards must not end up in the thread.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         thread = threading.Thread(
             target=self._listen, args=(result, spool), name="tapedelay saver", daemon=True
         )
-        thread.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        start_without_signals(thread)
         try:
             yield {_LISTENS: "1"}
         finally:

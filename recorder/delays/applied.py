@@ -25,7 +25,7 @@ __all__ = ["applied_plan", "settle"]
 def settle(
     spool: Path, tape: Tape | None, asked: AskedDelays | None
 ) -> tuple[tuple[LineCount, ...] | None, list[TapedelayError]]:
-    """Return what came of each line, None without a plan, and what is wrong; write the plan that is asked for.
+    """Return what came of each line, None without a plan, and what is wrong; write the plan if asked to.
 
     Raises
     ------

@@ -26,6 +26,8 @@ class AskedDelays:
         A line that applied nowhere is no fault.
     write_plan : Path or None
         Where to write what was applied, as an exact plan.
+    in_python : bool
+        Asked by a call, not on a command line: messages name parameters, not options.
     """
 
     plan: Plan | None
@@ -46,16 +48,40 @@ def asked_delays(
     write_plan: str | Path | None,
     force: bool = False,
     in_python: bool = False,
+    of_spool: bool = False,
 ) -> AskedDelays:
     """Return what is asked for, refused before anything runs where it cannot be done.
+
+    Parameters
+    ----------
+    delays : sequence of str or Plan
+        Plan files, expressions, or plans.
+    allow_unmatched : bool
+        A line that applies nowhere is no fault.
+    write_plan : str, Path or None
+        Where to write what was applied.
+    force : bool
+        Replace a file that is there.
+    in_python : bool
+        Asked by a call, not on a command line.
+    of_spool : bool
+        Of a raw recording, which has the plan that it was made with.
 
     Raises
     ------
     MissingInput, PlanError, VersionError
         A plan is none.
     UsageError
-        A line names what nobody can know while the engine runs, or the plan cannot be written.
+        A line names what nobody can know while the engine runs, or the plan cannot be written, or there
+        are no delays that could be.
     """
+    if write_plan is not None and not delays and not of_spool:
+        option = "write_plan" if in_python else "--write-plan"
+        raise UsageError(
+            f"{option} without delays",
+            expected="delays: what is applied is written out",
+            next_step="add delays=" if in_python else "add --delays",
+        )
     target = None if write_plan is None else Path(write_plan).absolute()
     if target is not None:
         check_output(target, force=force)

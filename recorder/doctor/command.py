@@ -12,7 +12,8 @@ import click
 
 from ...formats.commands.common import FILE, json_option, print_json, printable, quoted, say, say_next
 from ...formats.errors import CannotJudge, UsageError
-from ..asked import Asked, profile_names
+from ..asked import Asked
+from ..options import device_options, refuse_options
 from ..patience import patience
 from ..tap import Tap
 from .engine import Examined, examine
@@ -34,11 +35,7 @@ _NEEDED = ("plugin", "place", "space", "mapping")
     metavar="S",
     help="End COMMAND after so long; it need not come to its end.",
 )
-@click.option("--devices", type=click.IntRange(0, 15), help="Test devices, as for record.")
-@click.option(
-    "--profile", type=click.Choice(profile_names()), default="vulkan-like", show_default=True,
-    help="How test devices behave.",
-)  # fmt: skip
+@device_options
 @click.option("--no-tap", is_flag=True, help="Do not try the tap (LD_PRELOAD).")
 @click.option(
     "-o",
@@ -69,12 +66,7 @@ def doctor(
     Exit codes: 0 all can be recorded, 2 usage, 4 something cannot,
     5 the recording could not be written.
     """
-    if command and command[0].startswith("-"):
-        raise UsageError(
-            f"the command is {command[0]!r}",
-            expected="tapedelay doctor [OPTIONS] -- COMMAND...",
-            next_step="put options in front of `--`",
-        )
+    refuse_options(command, "tapedelay doctor [OPTIONS] -- COMMAND...")
     if not output.is_dir():
         raise UsageError("no such folder", where=f"-o {output}", next_step="name a folder that is there")
     machine = look_at_machine(output)

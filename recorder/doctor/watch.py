@@ -17,6 +17,7 @@ from pathlib import Path
 from ..evidence import Seen, Watched, write_watched
 from ..outcome import Recording
 from ..plugin import ggml_plugin
+from ..threads import start_without_signals
 from .elf import holds_ggml
 
 __all__ = ["Watch"]
@@ -71,12 +72,7 @@ class Watch:
         """Watch until the context is left; what was seen is left in the spool."""
         self._family.members()  # the first look is the longest
         thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        # Signals are for the main thread, which waits for them.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start_without_signals(thread)
         try:
             yield {}
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..outcome import Recording
+from ..threads import start_without_signals
 from .files import BYTES_MAX, SampleFile, write_description
 from .nvml import METRICS, NoNvml, Nvml
 
@@ -65,12 +65,7 @@ class _Sampler:
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        # Signals are for the main thread, which waits for them. What a driver starts has this mask, too.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start_without_signals(self._thread)
 
     def stop(self) -> None:
         self._stop.set()

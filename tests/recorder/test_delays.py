@@ -111,6 +111,8 @@ def test_a_plan_that_is_missing_or_goes_with_a_kept_spool_is_refused(cli: Cli, t
     (tmp_path / "there").write_text("")
     assert cli("record", "-o", "run.tape", *PLAN, "--write-plan", "there", *run).returncode == 2
     assert cli("record", "-o", "run.tape", *PLAN, "--write-plan", "no/file", *run).returncode == 2
+    assert "without delays" in cli("record", "-o", "run.tape", "--write-plan", "file", *run).stderr
+    assert "--sync and" in cli("record", "-o", "run.tape", "--sync", "--from-spool", "x").stderr
 
 
 def test_counts_table_and_exact_plan(cli: Cli, engine: Any, tmp_path: Path) -> None:

@@ -213,7 +213,13 @@ def test_what_it_may_not(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("run.tape", "run.2.tape"), ("run.tape.zip", "run.2.tape.zip"), ("a.zip", "a.2.zip"), ("run", "run.2")],
+    [
+        ("run.tape", "run.2.tape"),
+        ("run.tape.zip", "run.2.tape.zip"),
+        ("a.zip", "a.2.zip"),
+        ("run", "run.2"),
+        ("a\nb.tape", "a\nb.2.tape"),
+    ],
 )
 def test_names_of_saved_tapes(name: str, expected: str) -> None:
     assert numbered(Path("there") / name, 2) == Path("there") / expected
