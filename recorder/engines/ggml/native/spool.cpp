@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "crc32.h"
 #include "hooks.h"
 #include "host.h"
 #include "memory.h"
@@ -57,21 +58,6 @@ std::recursive_mutex & lock() {
     alignas(std::recursive_mutex) static unsigned char room[sizeof(std::recursive_mutex)];
     static std::recursive_mutex * m = new (room) std::recursive_mutex;
     return *m;
-}
-
-uint32_t crc32(uint32_t crc, const void * data, size_t n) {
-    static const uint32_t * table = [] {
-        static uint32_t t[256];
-        for (uint32_t i = 0; i < 256; i++) {
-            uint32_t c = i;
-            for (int k = 0; k < 8; k++) c = c & 1 ? 0xedb88320u ^ (c >> 1) : c >> 1;
-            t[i] = c;
-        }
-        return static_cast<const uint32_t *>(t);
-    }();
-    crc = ~crc;
-    for (auto * p = static_cast<const unsigned char *>(data); n--; p++) crc = table[(crc ^ *p) & 0xff] ^ (crc >> 8);
-    return ~crc;
 }
 
 void fill(spool_header * h) {
