@@ -54,8 +54,8 @@ RULES: dict[str, str] = {
     "counts": "manifest.complete holds only if every process is complete; manifest.lost covers every process",
     "node": "nodes of a graph are adjacent and count from 0 to n_nodes + n_leafs - 1; sources lie inside or "
     "are -1",
-    "delay": "applied delays stand in issue order; where there are any, the manifest has their plan, whose lines "
-    "count up",
+    "delay": "applied delays stand in issue order; where there are any, the manifest has their plan, whose "
+    "lines count up",
     "private": "the manifest holds no paths",
     "limit": f"at most {MAX_QUEUES:,} queues; an op is part of at most {MAX_ABOVE} others (its parent, that "
     f"one's parent, ...; a collective of those of all members), a buffer of at most {MAX_BUFFER_DEPTH}",
