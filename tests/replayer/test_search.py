@@ -130,16 +130,16 @@ def test_an_unnamed_op_is_found_from_its_neighbour() -> None:
 
     anchors, names = Anchors(tape), Names(tape)
     queue = anchors.queue
-    inferred = 0
+    unseen = 0
     for row, origin in enumerate(tape.table("ops").column("origin").to_pylist()):
         anchor = lasting_anchor(anchors, row, names.of(row), queue)
         if isinstance(anchor, int):  # no engine issues it, so nothing counts it
-            assert (anchor, origin) == (anchors.op_ids[row], "inferred")
-            inferred += 1
+            assert (anchor, origin) == (anchors.op_ids[row], "declared")
+            unseen += 1
         else:
             assert isinstance(anchor, Pattern)
             assert anchors.rows(anchor).tolist() == [row]
-    assert inferred == 2  # the hand-over between two host threads
+    assert unseen == 2  # the hand-over between two host threads
     assert print_anchor(lasting_anchor(anchors, 75, names.of(75), queue)) == (
         "first copy of model.input_embed on TAPE0"
     )
