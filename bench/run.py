@@ -214,7 +214,6 @@ class Bench:
             seconds = replayed[f"{name}_seconds"]
             show(what, 1000 * seconds, "ms", remark=f"{replayed['ops'] / seconds:,.0f} ops/s")
 
-
     def production(self) -> None:
         """What recording a long run costs an operator; what a flight recorder keeps."""
         from production import production

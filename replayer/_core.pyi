@@ -166,9 +166,7 @@ class LatestMap:
     @property
     def blocks(self) -> int: ...
 
-def ordered(
-    tape: Tape, first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]
-) -> npt.NDArray[np.uint8]:
+def ordered(tape: Tape, first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
     """Return, per pair of rows, 1 where the first ends before the second starts, 2 for the other way around.
 
     0: neither; rows that never start come before nothing.

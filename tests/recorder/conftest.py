@@ -126,9 +126,7 @@ class SpoolWriter:
     def note(self, s: str) -> None:
         self.frame(10, text(s))
 
-    def sched(
-        self, backends: Iterable[tuple[int, int, str]], *, flags: int = 2, copies: int = 1
-    ) -> int:
+    def sched(self, backends: Iterable[tuple[int, int, str]], *, flags: int = 2, copies: int = 1) -> int:
         """Backends: (queue, device, buffer type)."""
         i, rows = self._next(12), list(backends)
         body = b"".join(struct.pack("<II", queue, device) + text(t) for queue, device, t in rows)
