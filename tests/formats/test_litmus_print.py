@@ -22,7 +22,7 @@ from tapedelay.formats.schema import (
     EDGE_KINDS,
     SYNC_KINDS,
 )
-from tapedelay.formats.tape import Coverage, Manifest, Process, Tape
+from tapedelay.formats.tape import Coverage, DelayLine, Manifest, Process, Tape
 from tapedelay.formats.validate import validate
 
 TABLES = ("devices", "queues", "syncs", "buffers", "accesses", "ops", "edges", "lists")
@@ -37,6 +37,7 @@ def same(a: Tape, b: Tape) -> None:
         dataclasses.replace(
             t.manifest,
             created_by="",
+            delays=(),  # left out, as their table is
             coverage=tuple(c for c in t.manifest.coverage if c != Coverage(c.queue)),  # says nothing
         )
         for t in (a, b)
@@ -65,7 +66,7 @@ def test_every_column(rich_tape: Tape) -> None:
     text = print_litmus(rich_tape)
     same(rich_tape, parse(text).tape())
     assert text.startswith(
-        "# left out: graphs, nodes, requests, inputs, decisions, blocks, resources, telemetry\n"
+        "# left out: graphs, nodes, requests, inputs, decisions, blocks, resources, delays, telemetry\n"
     )
 
 
@@ -304,7 +305,8 @@ def test_too_many_ops() -> None:
     ],
 )
 def test_untidy_tables(rich_builder: TapeBuilder, table: str, row: int, column: str, value: int) -> None:
-    assert validate(rich_builder.build(Manifest(profiles={"mine": {}}))) == []
+    delays = (DelayLine(1, "every kernel +1us before_start", 1), DelayLine(2, "first op +9ns after_end", 1))
+    assert validate(rich_builder.build(Manifest(profiles={"mine": {}}, delays=delays))) == []
     rich_builder.rows(table)[row][column] = value
     with pytest.raises(InvalidTape, match="info --validate"):
         print_litmus(rich_builder.build())

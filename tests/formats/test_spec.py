@@ -10,7 +10,7 @@ from tapedelay.formats.manifest import MANIFEST_BYTES_MAX, TableEntry, manifest_
 from tapedelay.formats.read import LIMITS
 from tapedelay.formats.schema import FORMAT_READ, FORMAT_WRITE, REQUIRED, TABLES
 from tapedelay.formats.spec_tables import SPEC, updated
-from tapedelay.formats.tape import Coverage, Manifest
+from tapedelay.formats.tape import Coverage, DelayLine, Manifest
 from tapedelay.formats.validate import RULES
 from tapedelay.formats.write import BATCH_ROWS
 
@@ -84,7 +84,7 @@ def test_manifest_keys() -> None:
 
     section = TEXT[TEXT.index("## 2.") : TEXT.index("## 3.")]
     entry = TableEntry("ops", 0, 0, 0, "0" * 64)
-    obj = json.loads(manifest_to_json(Manifest(coverage=(Coverage(0),), dropped=1), [entry]))
+    obj = json.loads(manifest_to_json(Manifest(coverage=(Coverage(0),), dropped=1, delays=(DelayLine(1, "every op +1us", 1),)), [entry]))
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(obj)
     for part in ("processes", "coverage", "tables"):
         line = next(x for x in section.splitlines() if x.startswith(f"| `{part}`"))
