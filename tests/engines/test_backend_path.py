@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,16 +25,11 @@ NO_DRIVERS = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexiste
 
 
 @pytest.fixture(scope="module")
-def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def executable(compiled: Callable[..., Path]) -> Path:
     if platform.machine() != "x86_64":
         pytest.skip(f"the prebuilt libraries are for x86-64, this is {platform.machine()}")
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    to = tmp_path_factory.mktemp("native") / "llama_host"
     source = Path(__file__).parent / "programs" / "llama_host.cpp"
-    subprocess.run([compiler, "-std=c++17", "-O1", str(source), "-o", str(to), "-ldl"], check=True)
-    return to
+    return compiled("llama_host", "-std=c++17", "-O1", source, "-ldl")
 
 
 def libraries(build: engines.NpmBuild) -> Path:

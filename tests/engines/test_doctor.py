@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +74,13 @@ def test_which_files_of_the_engine_contain_it(newest: dict[str, str]) -> None:
     )
 
 
-def test_telemetry_goes_along(newest: dict[str, str], tiny_model: Path, tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    library = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", str(STANDIN_NVML), "-o", str(library)], check=True)
+def test_telemetry_goes_along(
+    newest: dict[str, str], tiny_model: Path, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    driver = compiled("libnvidia-ml.so.1", "-shared", "-fPIC", STANDIN_NVML).parent
     arguments = record_arguments(tmp_path / "a.tape", prompt_program(tiny_model, *SHORT, "--repeat", "20"))
     arguments[1:1] = ["--telemetry-ms", "10"]
-    done = tapedelay(*arguments, environment={**newest, "LD_LIBRARY_PATH": str(tmp_path)})
+    done = tapedelay(*arguments, environment={**newest, "LD_LIBRARY_PATH": str(driver)})
     assert done.code == 0, done.err
     tape = load_tape(tmp_path / "a.tape")
     ops, samples = tape.table("ops"), tape.table("telemetry")

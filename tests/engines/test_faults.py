@@ -10,8 +10,8 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -88,15 +88,14 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(newest: dict[str, str], tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    cc = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if cc is None:
-        pytest.skip("no C compiler")
+def lab(
+    newest: dict[str, str],
+    tiny_model: Path,
+    compiled: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Lab:
     folder = tmp_path_factory.mktemp("faults")
-    library = folder / "faults.so"
-    subprocess.run(
-        [cc, "-std=gnu11", "-O2", "-fPIC", "-shared", FAULTS / "faults.c", "-o", library], check=True
-    )
+    library = compiled("faults.so", "-std=gnu11", "-O2", "-fPIC", "-shared", FAULTS / "faults.c", "-ldl")
     program = [
         sys.executable, str(PROGRAMS / "llama_library.py"), "--package", "xllamacpp",
         "--model", str(tiny_model), "--prompt-tokens", "40", "--n-predict", "4", "--gpu-layers", "99",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
-import subprocess
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -252,17 +250,10 @@ def engine(spool_writer: Callable[..., SpoolWriter]) -> Callable[..., Engine]:
 
 
 @pytest.fixture(scope="session")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+def standin(compiled: Callable[..., Path]) -> Callable[[str], dict[str, str]]:
     """Return the environment in which ``pynvml`` finds the stand-in, in a scenario of it."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("driver")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", str(STANDIN_NVML), "-o", str(library)],
-        check=True,
-    )
+    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    folder = compiled("libnvidia-ml.so.1", *flags, STANDIN_NVML).parent
 
     def environment(scenario: str = "") -> dict[str, str]:
         known = os.environ.get("LD_LIBRARY_PATH", "")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,25 +14,11 @@ FLAGS = ("-O0", "-pthread", f"-I{NATIVE}", f"-I{FAKE}")
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Compile and link; the same is made once."""
-    folder = tmp_path_factory.mktemp("programs")
-    made: dict[tuple[str, ...], Path] = {}
+def build(compiled: Callable[..., Path]) -> Callable[..., Path]:
+    """Compile and link."""
 
     def make(name: str, *words: str | Path) -> Path:
-        key = (name, *map(str, words))
-        if key not in made:
-            cxx = (
-                os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-            )
-            if cxx is None:
-                pytest.skip("no C++ compiler")
-            compiler = (
-                cxx if any(str(w).endswith((".cpp", ".o")) for w in words) else shutil.which("cc") or cxx
-            )
-            subprocess.run([compiler, *FLAGS, *map(str, words), "-o", str(folder / name), "-ldl"], check=True)
-            made[key] = folder / name
-        return made[key]
+        return compiled(name, *FLAGS, *words, "-ldl")
 
     return make
 

@@ -60,7 +60,7 @@ def test_an_engine_that_can_be_recorded(look: Callable[..., Examined], host: Pat
     assert done.exit_code == 0
     assert not [f for f in done.findings if f.state == NO]
     found = [f.found for f in done.findings if f.state == OK]
-    assert "programs that ran: host with the plugin" in found
+    assert any(f.startswith("programs that ran: host") for f in found)
     assert "ggml, backend API version 3" in found
     device = "calls are asynchronous, events are recorded, pinned host memory, 1 compute"
     assert f"TAPE0 (test device of TAPE): {device}" in found
@@ -124,7 +124,7 @@ def test_a_package_whose_library_is_not_what_is_known(look: Callable[..., Examin
 @pytest.mark.parametrize("option", ["-I", "-S"])
 def test_a_python_without_the_import_hook(look: Callable[..., Examined], option: str) -> None:
     # Below a shell: `record` alone could not know.
-    script = f"{sys.executable} {option} -c 'import time; time.sleep(0.4)'; true"
+    script = f"{sys.executable} {option} -c 'import time; time.sleep(1)'; true"
     found = no(look("sh", "-c", script))
     assert found.code == "import-hook-off"
     assert found.found == f"nothing was recorded: Python with {option} does not load the import hook"
@@ -132,7 +132,7 @@ def test_a_python_without_the_import_hook(look: Callable[..., Examined], option:
 
 
 def test_an_environment_that_was_removed(look: Callable[..., Examined], host: Path) -> None:
-    found = no(look("env", "-i", "HOST=load", "STAY_MS=400", host))
+    found = no(look("env", "-i", "HOST=load", "STAY_MS=1000", host))
     assert found.code == "environment-removed"
     assert "host was started without the variables of the recording" in found.found
 
@@ -145,13 +145,13 @@ def test_a_program_that_runs_as_another_user(
     shutil.copy(host, program)
     os.chown(program, 65534, 65534)
     program.chmod(0o4755)
-    found = no(look(program, HOST="leave", STAY_MS="400"))
+    found = no(look(program, HOST="leave", STAY_MS="1000"))
     assert found.code == "setuid"
     assert "other runs as another user" in found.found
 
 
 def test_a_place_that_the_program_does_not_see(look: Callable[..., Examined], host: Path) -> None:
-    elsewhere = f"TAPEDELAY_SPOOL=/nonexistent STAY_MS=400 exec {host}"
+    elsewhere = f"TAPEDELAY_SPOOL=/nonexistent STAY_MS=1000 exec {host}"
     found = no(look("sh", "-c", elsewhere, HOST="load"))
     assert found.code == "no-place"
     assert "host loaded the plugin, which found no place for the recording" in found.found
@@ -165,7 +165,7 @@ def test_a_linked_in_ggml_that_loads_nothing(look: Callable[..., Examined], buil
 
 
 def test_a_ggml_that_is_never_asked_to_load(look: Callable[..., Examined], host: Path) -> None:
-    found = no(look(host, HOST="leave", STAY_MS="400"))
+    found = no(look(host, HOST="leave", STAY_MS="1000"))
     assert found.code == "not-loaded"
     assert "host uses ggml (host) and never asked it to load a backend" in found.found
 
@@ -214,6 +214,8 @@ def test_an_engine_that_is_ended_after_a_while_was_recorded(
     done = look(host, seconds=1, HOST="compute", STAY_MS="60000")
     assert done.exit_code == 0
     assert {f.code for f in done.findings} >= {"stopped", "device", "records"}
+    # one that ends at once may not be looked at before
+    assert "programs that ran: host with the plugin" in [f.found for f in done.findings]
     assert not [f for f in done.findings if f.state != OK and f.code != "note"]
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +37,8 @@ CANNOT = ("alloc", "destroy", "mark")
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    to = tmp_path_factory.mktemp("host") / "cases"
-    sources = [str(HERE / "fake_host.cpp"), str(HERE / "delay_cases.cpp")]
-    flags = ["-std=c++17", "-O1", "-pthread", f"-I{NATIVE}", "-rdynamic"]
-    subprocess.run([compiler, *flags, *sources, "-o", str(to), "-ldl"], check=True)
-    return to
+def program(host_program: Callable[..., Path]) -> Path:
+    return host_program("delay_cases.cpp")
 
 
 class Run:

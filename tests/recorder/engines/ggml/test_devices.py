@@ -7,8 +7,8 @@ at a given line, nor a ggml that does not fit.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,19 +21,9 @@ NATIVE = Path(plugin.__file__).resolve().parent / "engines" / "ggml" / "native"
 ALL = "async_h2d=1;async_d2d=1;d2d_queue=src;events=1;host_buffer=1;pinned_set=1"
 
 
-def _build(to: Path, *options: str) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    sources = [str(HERE / "fake_host.cpp"), str(HERE / "device_cases.cpp")]
-    flags = ["-std=c++17", "-O1", "-pthread", f"-I{NATIVE}", *options]
-    subprocess.run([compiler, *flags, *sources, "-o", str(to), "-ldl"], check=True)
-    return to
-
-
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _build(tmp_path_factory.mktemp("host") / "cases", "-rdynamic")
+def program(host_program: Callable[..., Path]) -> Path:
+    return host_program("device_cases.cpp")
 
 
 def _run(program: Path, case: str, **env: str) -> str:
@@ -127,10 +117,10 @@ def test_refused(program: Path, env: dict[str, str], words: str) -> None:
     assert words in _refusal(program, **env)
 
 
-def test_refused_where_a_function_is_missing(tmp_path: Path) -> None:
-    host = _build(tmp_path / "cases", "-rdynamic", "-DFAKE_WITHOUT_OP_NAME")
+def test_refused_where_a_function_is_missing(host_program: Callable[..., Path]) -> None:
+    host = host_program("device_cases.cpp", "-DFAKE_WITHOUT_OP_NAME")
     assert "has no ggml_op_name" in _refusal(host)
 
 
-def test_refused_where_nothing_is_exported(tmp_path: Path) -> None:
-    assert "no loaded library exports" in _refusal(_build(tmp_path / "cases"))
+def test_refused_where_nothing_is_exported(host_program: Callable[..., Path]) -> None:
+    assert "no loaded library exports" in _refusal(host_program("device_cases.cpp", exports=False))

@@ -6,8 +6,8 @@ The host is the one of `test_devices`; with ``FAKE_GPU`` it has a device of anot
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,8 @@ PAGEABLE, PINNED, DEVICE = 0, 1, 2  # buffers of the case `sources`, in order of
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    to = tmp_path_factory.mktemp("host") / "cases"
-    sources = [str(HERE / "fake_host.cpp"), str(HERE / "recorder_cases.cpp")]
-    flags = ["-std=c++17", "-O1", "-pthread", f"-I{NATIVE}", "-rdynamic"]
-    subprocess.run([compiler, *flags, *sources, "-o", str(to), "-ldl"], check=True)
-    return to
+def program(host_program: Callable[..., Path]) -> Path:
+    return host_program("recorder_cases.cpp")
 
 
 def record(program: Path, case: str, tmp_path: Path, **env: str) -> Spool:

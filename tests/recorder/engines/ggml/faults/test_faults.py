@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,19 +159,11 @@ class Outcome:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    cxx = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    cc = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if cxx is None or cc is None:
-        pytest.skip("no C or C++ compiler")
-    folder = tmp_path_factory.mktemp("faults")
-    library, workload = folder / "faults.so", folder / "workload"
+def lab(compiled: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Lab:
     c_flags = ["-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
     flags = ["-std=c++17", "-O1", "-pthread", f"-I{NATIVE}", f"-I{HOST}", "-rdynamic"]
-    subprocess.run([cc, *c_flags, HERE / "faults.c", "-o", library, "-ldl"], check=True)
-    subprocess.run(
-        [cxx, *flags, HOST / "fake_host.cpp", HERE / "workload.cpp", "-o", workload, "-ldl"], check=True
-    )
+    library = compiled("faults.so", *c_flags, HERE / "faults.c", "-ldl")
+    workload = compiled("workload", *flags, HOST / "fake_host.cpp", HERE / "workload.cpp", "-ldl")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TAPEDELAY_", "FAKE_", "GGML_"))}
     return Lab(injection.Injector(library, clean), workload, tmp_path_factory.mktemp("runs"))
 
@@ -204,13 +197,10 @@ def test_every_import_of_the_plugin_has_a_rule() -> None:
     assert not injection.injected() & {n for names in injection.CANNOT_FAIL.values() for n in names.split()}
 
 
-def test_an_import_without_a_rule_is_found(tmp_path: Path) -> None:
-    cc = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if cc is None:
-        pytest.skip("no C compiler")
-    source, library = tmp_path / "new.c", tmp_path / "new.so"
+def test_an_import_without_a_rule_is_found(compiled: Callable[..., Path], tmp_path: Path) -> None:
+    source = tmp_path / "new.c"
     source.write_text("#include <sys/mman.h>\nint f(void *p) { return mlock(p, 1); }\n")
-    subprocess.run([cc, "-shared", "-fPIC", source, "-o", library], check=True)
+    library = compiled("new.so", "-shared", "-fPIC", source)
     assert "mlock" in injection.imports(library)
     assert "mlock" not in injection.injected()
 

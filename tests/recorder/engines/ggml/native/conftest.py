@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -22,14 +23,14 @@ def build_module() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     build = build_module()
     if build.compiler() is None:
         pytest.skip("no C++ compiler on this machine")
-    target: Path = build.compile_with_plugin(
-        HERE / "spool_driver.cpp", tmp_path_factory.mktemp("native") / "spool_driver"
+    made = made_once(
+        "driver", lambda folder: build.compile_with_plugin(HERE / "spool_driver.cpp", folder / "spool_driver")
     )
-    return target
+    return made / "spool_driver"
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[5] / "recorder/engines/ggml/native"
 
 
-def test_memory_that_is_refused_is_done_without(tmp_path: Path) -> None:
-    cxx = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if cxx is None:
-        pytest.skip("no C++ compiler")
+def test_memory_that_is_refused_is_done_without(compiled: Callable[..., Path]) -> None:
     flags = ["-std=c++17", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-fno-exceptions", f"-I{NATIVE}"]
-    sources = [str(HERE / "memory_cases.cpp"), str(NATIVE / "memory.cpp")]
-    program = tmp_path / "cases"
-    subprocess.run([cxx, *flags, *sources, "-o", str(program)], check=True)
+    program = compiled("cases", *flags, HERE / "memory_cases.cpp", NATIVE / "memory.cpp")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

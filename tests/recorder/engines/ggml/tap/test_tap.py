@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,27 +35,30 @@ INTERPOSED = (
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Two copies of the fake ggml, each with a library that uses it, and a program that opens them."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("no C++ compiler")
-    to = tmp_path_factory.mktemp("tap")
+    cxx: str = compiler
     units = [FAKE / "fake_host.cpp", HERE / "fake_sched.cpp", HERE / "user.cpp", HERE / "program.cpp"]
     flags = ["-std=c++17", "-O0", "-fPIC", f"-I{NATIVE}", f"-I{FAKE}", "-c"]
-    running = [subprocess.Popen([compiler, *flags, str(u), "-o", f"{to}/{u.stem}.o"]) for u in units]
-    assert [r.wait(120) for r in running] == [0] * len(units)
 
-    def link(*words: str) -> None:
-        subprocess.run([compiler, *words], check=True, cwd=to)
+    def make(to: Path) -> None:
+        running = [subprocess.Popen([cxx, *flags, str(u), "-o", f"{to}/{u.stem}.o"]) for u in units]
+        assert [r.wait() for r in running] == [0] * len(units)
 
-    for copy in "ab":
-        link("-shared", "fake_host.o", "fake_sched.o", f"-Wl,-soname,libfake_{copy}.so",
-             "-o", f"libfake_{copy}.so", "-ldl")  # fmt: skip
-        link("-shared", "user.o", "-o", f"libuser_{copy}.so", "-L.", f"-lfake_{copy}",
-             "-Wl,-rpath,$ORIGIN", "-pthread")  # fmt: skip
-    link("program.o", "-o", "program", "-ldl")
-    return to
+        def link(*words: str) -> None:
+            subprocess.run([cxx, *words], check=True, cwd=to)
+
+        for copy in "ab":
+            link("-shared", "fake_host.o", "fake_sched.o", f"-Wl,-soname,libfake_{copy}.so",
+                 "-o", f"libfake_{copy}.so", "-ldl")  # fmt: skip
+            link("-shared", "user.o", "-o", f"libuser_{copy}.so", "-L.", f"-lfake_{copy}",
+                 "-Wl,-rpath,$ORIGIN", "-pthread")  # fmt: skip
+        link("program.o", "-o", "program", "-ldl")
+
+    return made_once("tap", make)
 
 
 def environment(tap: bool, **more: str) -> dict[str, str]:
