@@ -52,7 +52,7 @@ void sleep_ns(uint64_t ns) {
 
 // The kernel may be late by the timer slack, 50 us by default, and by what it takes to wake a thread.
 void sleep_until_ns(uint64_t deadline_ns) {
-    constexpr uint64_t SPIN_NS = 30000;
+    constexpr uint64_t SPIN_NS = 50000;
     uint64_t now = mono_ns();
     if (now + SPIN_NS < deadline_ns) {
         const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
