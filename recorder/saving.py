@@ -36,6 +36,7 @@ _LOOK_S = 0.2
 _SETTLE_S = 0.05
 """So long may a call take from its time stamp to its record, and a flight recorder to hold."""
 _TIMEOUT_S = 600
+_LATER = "the engine goes on and its recording, too: ask again, or collect it when the command has ended"
 _CHILD = "from tapedelay.recorder.saving import child; child()"
 
 
@@ -61,7 +62,11 @@ def save() -> None:
     try:
         _ask(Path(spool))
     except OSError as e:
-        raise InfrastructureError(f"the recorder cannot be asked: {e.strerror}", where=spool) from e
+        raise InfrastructureError(
+            f"the recorder cannot be asked: {e.strerror}",
+            where=spool,
+            next_step="see that the folder is there and can be written",
+        ) from e
 
 
 def _ask(spool: Path) -> None:
@@ -108,12 +113,14 @@ def save_living(spool: Path, output: Path, until_ns: int | None = None) -> dict[
         )
         found = json.loads((done.stdout.splitlines() or [""])[-1])
     except (OSError, ValueError, subprocess.TimeoutExpired) as e:
-        raise InfrastructureError(f"saving did not work: {e}", where=str(output)) from e
+        raise InfrastructureError(f"saving did not work: {e}", where=str(output), next_step=_LATER) from e
     finally:
         if not any(spool.glob("save-*.request")):
             hold.unlink(missing_ok=True)
     if "error" in found:
-        raise InfrastructureError(f"saving did not work: {found['error']}", where=str(output))
+        raise InfrastructureError(
+            f"saving did not work: {found['error']}", where=str(output), next_step=_LATER
+        )
     return dict(found)
 
 
@@ -128,7 +135,9 @@ def child() -> None:
         tape = collect_directory(spool, until_ns=until)
         broken = validate(tape)
         if broken:
-            raise InfrastructureError(f"it gives a tape that breaks a rule: {broken[0].text()}")
+            raise InfrastructureError(
+                f"it gives a tape that breaks a rule: {broken[0].text()}", next_step=_LATER
+            )
         write_tape(tape, output)
         said: dict[str, Any] = {"ops": tape.rows("ops"), "dropped": tape.manifest.dropped}
     except TapedelayError as e:

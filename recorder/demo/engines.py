@@ -194,7 +194,7 @@ def rpc_libraries() -> Path:
             shutil.rmtree(wheels)
         for name in ("libllama.so", "libggml.so", "libggml-rpc.so"):
             if not (folder / f"{name}.0").is_file():
-                raise InfrastructureError(f"no {name}.0 inside", where=_RPC[0])
+                raise InfrastructureError("a library is missing", expected=f"{name}.0 inside", where=_RPC[0])
             (folder / name).symlink_to(f"{name}.0")
 
     return _once("rpc", unpack)

@@ -143,7 +143,9 @@ def _wait(words: list[str], setting: Setting, out: Path, err: Path) -> tuple[int
             )
     except (OSError, ValueError) as error:
         raise InfrastructureError(
-            f"the recorder cannot be started: {error}", where=str(setting.folder)
+            f"the recorder cannot be started: {error}",
+            where=str(setting.folder),
+            next_step="see that the folder is there and that the machine has memory for one more process",
         ) from error
     try:
         try:
