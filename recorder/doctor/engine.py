@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Examined", "examine"]
 
-_TYPES = {0: "host", 1: "gpu", 2: "igpu", 3: "accel", 4: "meta"}
-_ASYNC, _EVENTS, _HOST_BUFFER = 1, 2, 4
-_META = 4
-_TOLD_ELSEWHERE = ("telemetry:", "split and step", "no compute was recorded on any device")
+_TOLD_ELSEWHERE = ("telemetry:", "no compute was recorded on any device")
 
 
 @dataclass(frozen=True)
@@ -165,15 +162,16 @@ def _tap(result: Recording) -> Finding:
 
 
 def _device(d: DeviceDef, used: bool, computes: int) -> Finding:
-    kind = "test device" if d.is_test else _TYPES.get(d.type, "other")
-    head = f"{d.name} ({kind} of {d.reg})"
-    if d.type == _META:
+    from ..engines.ggml.definitions import Cap
+
+    head = f"{d.name} ({'test device' if d.is_test else d.kind} of {d.reg})"
+    if d.kind == "meta":
         return Finding("device", OK, f"{head}: its calls and those that it makes on its devices")
-    if not d.type and not d.is_test:
+    if d.kind == "host":
         return Finding("device", OK, f"{head}: works on the calling thread; {_count(computes)}")
-    can = ["calls are asynchronous" if d.caps & _ASYNC else "no asynchronous calls"]
-    can.append("events are recorded" if d.caps & _EVENTS else "no events")
-    can.append("pinned host memory" if d.caps & _HOST_BUFFER else "no host memory of its own")
+    can = ["calls are asynchronous" if d.caps & Cap.ASYNC else "no asynchronous calls"]
+    can.append("events are recorded" if d.caps & Cap.EVENTS else "no events")
+    can.append("pinned host memory" if d.caps & Cap.HOST_BUFFER else "no host memory of its own")
     can.append(_count(computes) if used else "not used")
     return Finding("device", OK, f"{head}: {', '.join(can)}")
 
@@ -184,10 +182,11 @@ def _count(computes: int) -> str:
 
 def _notes(result: Recording) -> Iterator[Finding]:
     from ...formats.load import load_tape
+    from ..engines.ggml.tapped import NOT_SEEN
 
     with suppress(TapedelayError):
         for note in load_tape(result.output, validate=False).manifest.notes:
-            if not note.startswith(_TOLD_ELSEWHERE):
+            if not note.startswith((*_TOLD_ELSEWHERE, NOT_SEEN)):
                 yield Finding("note", OK if note.startswith("assumed: ") else LIMIT, note)
 
 

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,50 @@ from .layout import ACCESS, MODES, Def, EventFlag, Kind
 from .payload import INT64_MAX, Payload, all_known, damaged, int64, known
 from .scheduler import GraphDef, SchedDef, read_graph, read_sched
 
-__all__ = ["INT64_MAX", "BufferDef", "DeviceDef", "QueueDef", "Spool", "damaged", "int64", "read_definitions"]
+__all__ = [
+    "INT64_MAX",
+    "BufferDef",
+    "Cap",
+    "DeviceDef",
+    "DeviceType",
+    "QueueDef",
+    "Spool",
+    "damaged",
+    "int64",
+    "read_definitions",
+]
+
+
+class DeviceType(IntEnum):
+    """``ggml_backend_dev_type``."""
+
+    CPU = 0
+    GPU = 1
+    IGPU = 2
+    ACCEL = 3
+    META = 4
+
+
+class Cap(IntFlag):
+    """What a device can do, as ``D_DEVICE`` says it (``native/objects.cpp``)."""
+
+    ASYNC = 1
+    EVENTS = 2
+    HOST_BUFFER = 4
+
+
+_KINDS: dict[int, str] = {
+    DeviceType.CPU: "host",
+    DeviceType.GPU: "gpu",
+    DeviceType.IGPU: "igpu",
+    DeviceType.ACCEL: "accel",
+    DeviceType.META: "meta",
+}
 
 
 @dataclass(frozen=True)
 class DeviceDef:
-    """A device as the engine registered it."""
+    """A device as the engine registered it; `type` may be one that `DeviceType` does not know."""
 
     type: int
     is_test: bool
@@ -32,6 +71,11 @@ class DeviceDef:
     reg: str
     profile: str
     bus: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind, in the words of the tape."""
+        return "test" if self.is_test else _KINDS.get(self.type, "other")
 
 
 @dataclass(frozen=True)

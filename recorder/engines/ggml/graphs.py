@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ....formats.builder import TapeBuilder
 from ....formats.schema import SCHEMAS
-from .definitions import Spool
+from .definitions import DeviceType, Spool
 from .layout import NO_BUFFER, NONE, USAGES
 from .places import Places
 from .rows import OpRows
@@ -21,7 +21,6 @@ __all__ = ["GraphTables"]
 
 _INPUT, _OUTPUT = 1, 2
 _NO_SOURCE = -2
-_CPU, _META = 0, 4
 _UNKNOWN_OP = "unknown"
 _WEIGHTS = USAGES.index("weights")
 
@@ -151,14 +150,15 @@ def _usages(usage: npt.NDArray[np.uint8]) -> pa.Array:
 
 def _kinds(rows: npt.NDArray[Any], spool: Spool) -> pa.Array:
     """Return kinds of memory, by the words of table ``buffers``."""
-    types = np.array([d.type for d in spool.devices] + [_CPU])  # memory without a device is the host's
+    # Memory without a device is the host's.
+    types = np.array([*(d.type for d in spool.devices), DeviceType.CPU])
     device = np.where(rows["buffer_device"] == NONE, len(types) - 1, rows["buffer_device"])
     kind = types[device]
     words = np.full(len(rows), "device", object)
-    words[kind == _META] = "other"
+    words[kind == DeviceType.META] = "other"
     host = rows["host"] != 0
     words[host] = "pinned"
-    words[host & (kind == _CPU)] = "host"
+    words[host & (kind == DeviceType.CPU)] = "host"
     words[rows["usage"] == _WEIGHTS] = "weights"
     words[rows["usage"] == NO_BUFFER] = None
     return pa.array(words, pa.string())

@@ -8,16 +8,13 @@ import numpy as np
 
 from ....formats.builder import TapeBuilder
 from .aliases import Root, common_roots
-from .definitions import Spool
+from .definitions import DeviceType, Spool
 from .last import used_buffers, used_events
 from .layout import NONE, BufferFlag
 
 __all__ = ["Naming", "Places"]
 
-_CPU, _META = 0, 4
 _ADDRESS_END = 1 << 63
-_KINDS = {0: "host", 1: "gpu", 2: "igpu", 3: "accel", 4: "meta"}
-"""``ggml_backend_dev_type`` to the tape's words."""
 
 
 class Naming:
@@ -53,7 +50,7 @@ class Places:
         self.process = process
         self._builder = builder
         prefix = f"p{process}." if process else ""
-        cpu = next((d for d in spool.devices if d.type == _CPU and not d.is_test), None)
+        cpu = next((d for d in spool.devices if d.kind == "host"), None)
         self.host = builder.device(
             name=naming.fresh("devices", prefix + (cpu.name if cpu else "host")),
             kind="host",
@@ -76,12 +73,11 @@ class Places:
 
     def _device(self, index: int, naming: Naming, prefix: str) -> int:
         d = self.spool.devices[index]
-        if d.type == _CPU and not d.is_test:
+        if d.kind == "host":
             return self.host
-        kind = "test" if d.is_test else _KINDS.get(d.type, "other")
         profile = d.profile if d.is_test and d.profile else "ggml-gpu"
         return self._builder.device(
-            name=naming.fresh("devices", prefix + d.name), kind=kind, profile=profile, process=self.process
+            name=naming.fresh("devices", prefix + d.name), kind=d.kind, profile=profile, process=self.process
         )
 
     def _threads(self, naming: Naming, prefix: str) -> list[int | None]:
@@ -104,7 +100,7 @@ class Places:
             name=name,
             kind="queue",
             # A meta device has no queue of its own: what it passes on is ordered where it runs.
-            in_order=self.spool.devices[q.device].type != _META,
+            in_order=self.spool.devices[q.device].type != DeviceType.META,
             process=self.process,
         )
 
@@ -118,7 +114,7 @@ class Places:
     def _has_address(self, index: int) -> bool:
         """Whether the base of a buffer is where its bytes really are."""
         b = self.spool.buffers[index]
-        meta = b.device != NONE and self.spool.devices[b.device].type == _META
+        meta = b.device != NONE and self.spool.devices[b.device].type == DeviceType.META
         return self.on_host(index) and not meta and b.bytes > 0 and 0 < b.base < _ADDRESS_END - b.bytes
 
     def _buffer(self, index: int, naming: Naming, prefix: str, root: Root | None) -> int:
