@@ -18,9 +18,9 @@ struct delay_part {
     delay_place place;
 };
 
-// What applies to one op. Lines beyond the room are added to the last part.
+// What applies to one op. Lines beyond those that have a part of their own are added to one of their place.
 struct delay_match {
-    static constexpr uint32_t ROOM = 16;
+    static constexpr uint32_t OWN_PARTS = 16, ROOM = OWN_PARTS + AFTER_END + 1;
     uint32_t count;
     delay_part parts[ROOM];
     bool has(delay_place place) const {

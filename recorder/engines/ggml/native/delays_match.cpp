@@ -192,8 +192,9 @@ bool whole_name_fits(uint32_t glob, uint32_t name, uint64_t ordinal) {
 
 void apply(const plan_entry & e, uint64_t op, delay_match & out) {
     const uint64_t ns = e.random ? mix(mix(e.seed) + op) % (e.ns + 1) : e.ns;
-    if (out.count == delay_match::ROOM) {
-        out.parts[delay_match::ROOM - 1].ns += ns;
+    for (uint32_t i = out.count; out.count >= delay_match::OWN_PARTS && i-- > 0;) {
+        if (out.parts[i].place != e.place) continue;
+        out.parts[i].ns += ns;
         S().plan.lines[e.line].applied.fetch_add(1, std::memory_order_relaxed);
         return;
     }

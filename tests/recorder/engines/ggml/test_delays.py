@@ -201,6 +201,16 @@ def test_a_declined_copy_counts_for_nothing_and_does_not_sleep_twice(program: Pa
     assert set(got.values()) == {1000, 2000}
 
 
+def test_however_many_lines_meet_at_an_op_each_keeps_its_place(program: Path, tmp_path: Path) -> None:
+    op = "first compute on TAPE0"
+    lines = [f"{op} +1us"] * 20 + [f"{op} +5us after_end", f"{op} +7us before_issue"] * 10
+    run = Run(program, "all", parse_expression("\n".join(lines)), tmp_path / "spool")
+    tape = run.tape()
+    assert held_up(tape) == meant(run.plan, tape)
+    assert sorted(held_up(tape).values()) == [20_000, 50_000, 70_000]
+    assert [c.count for c in run.counts()] == [1] * len(lines)
+
+
 def test_what_cannot_be_held_up_is_told(program: Path, tmp_path: Path) -> None:
     plan = parse_expression(
         "every alloc +1us\nevery kernel +1us\nevery copy touching x +1us\nfirst copy on GPU7 +1us"
