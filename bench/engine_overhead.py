@@ -18,11 +18,12 @@ import record_ns
 
 from tapedelay.formats.errors import InfrastructureError
 from tapedelay.formats.write import write_tape
+from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.demo import engines
 from tapedelay.recorder.demo.commands import engine_environment, prompt_program
 from tapedelay.recorder.engines.ggml.collect import collect
 from tapedelay.recorder.engines.ggml.spool import read_spools
-from tapedelay.recorder.launch import Asked, environment
+from tapedelay.recorder.launch import environment
 from tapedelay.recorder.plugin import ggml_plugin
 
 PAIRS = 7

@@ -23,13 +23,14 @@ from figures import Figures
 from tapedelay.formats.errors import InfrastructureError
 from tapedelay.formats.validate import validate
 from tapedelay.formats.write import write_tape
+from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.demo import engines
 from tapedelay.recorder.demo.commands import engine_environment, prompt_program
 from tapedelay.recorder.demo.tiny_model import TinyModel, write_tiny_model
 from tapedelay.recorder.engines.ggml.collect import collect_directory
 from tapedelay.recorder.engines.ggml.spool import read_spools
 from tapedelay.recorder.flight import Last
-from tapedelay.recorder.launch import Asked, environment
+from tapedelay.recorder.launch import environment
 from tapedelay.recorder.plugin import ggml_plugin
 
 __all__ = ["production"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ..formats.errors import UsageError
 from ..formats.profiles import BUILTIN
-from .asked import Asked, profile_names, spelled
+from .asked import Asked
 from .hook import SITE
 
-__all__ = ["Asked", "environment", "profile_names", "run", "spelled"]
+__all__ = ["environment", "run"]
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 

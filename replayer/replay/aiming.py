@@ -9,11 +9,10 @@ from types import MappingProxyType
 from ...formats.delays import BEFORE_START, Line, Pattern, Plan, print_anchor
 from ...formats.delays.plan import MAX_NS
 from ..check.findings import Finding
-from ..check.lasting import lasting_anchor
+from ..check.roles import roles
 from ..outcome import Outcome
-from .pairs import roles
 
-__all__ = ["Aim", "aims", "lasting_anchor", "plan_for"]
+__all__ = ["Aim", "aims", "plan_for"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from ..check.findings import Finding
 from ..check.roles import roles
 from ..outcome import Outcome
 
-__all__ = ["flipped", "roles"]
+__all__ = ["flipped"]
 
 
 def flipped(finding: Finding, rows: tuple[int, ...], outcome: Outcome) -> bool:

@@ -16,8 +16,9 @@ from ...formats.tape import Tape
 from ..backends.protocol import Backend, Loaded, Options
 from ..check import Baseline
 from ..check.findings import Finding, Report
+from ..check.lasting import lasting_anchor
 from ..outcome import Outcome
-from .aiming import aims, lasting_anchor, plan_for
+from .aiming import aims, plan_for
 from .api import judged
 from .pairs import flipped
 from .preparing import Case, backend_of, cut, tape_of

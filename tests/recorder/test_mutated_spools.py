@@ -15,8 +15,8 @@ import pytest
 
 from tapedelay.formats.errors import SpoolError
 from tapedelay.formats.load import load_tape
+from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.engines.ggml.layout import COMMIT, HEADER, RECORD
-from tapedelay.recorder.launch import Asked
 from tapedelay.recorder.session import collect_spool
 
 EDGES = (

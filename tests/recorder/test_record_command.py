@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from tapedelay.formats.load import load_tape
-from tapedelay.recorder.launch import Asked, environment, profile_names
+from tapedelay.recorder.asked import Asked, profile_names
+from tapedelay.recorder.launch import environment
 
 ENTRY = "import sys; from tapedelay.formats.cli import main; main()"
 

@@ -15,7 +15,7 @@ import pytest
 from tapedelay.formats.errors import CannotJudge, InfrastructureError, UsageError
 from tapedelay.formats.load import load_tape
 from tapedelay.recorder import record
-from tapedelay.recorder.launch import Asked
+from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.session import collect_spool
 
 

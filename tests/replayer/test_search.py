@@ -125,7 +125,7 @@ def test_what_is_overwritten_unread_is_said_so() -> None:
 def test_an_unnamed_op_is_found_from_its_neighbour() -> None:
     tape = load_tape(ROOT / "traces/ggml-26040-bad.tape.zip")
     from tapedelay.formats.delays import Anchors, Pattern, print_anchor
-    from tapedelay.replayer.replay.aiming import lasting_anchor
+    from tapedelay.replayer.check.lasting import lasting_anchor
     from tapedelay.replayer.replay.names import Names
 
     anchors, names = Anchors(tape), Names(tape)

@@ -7,7 +7,7 @@
 
 namespace td {
 
-// Reads TAPEDELAY_RING_RECORDS and TAPEDELAY_RING_SECONDS and chooses the segments' size. Before the first segment.
+// Reads TAPEDELAY_RING_RECORDS and TAPEDELAY_RING_MS and chooses the segments' size. Before the first segment.
 void ring_configure();
 bool ring_on();
 
