@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -269,11 +270,23 @@ def _hidden(group: Group) -> list[str]:
         lines.append(f"  hidden by: {hidden_text(group.hidden_by)}")
     if rest:
         lines.append(f"  only the first of them hidden by: {hidden_text(rest)}")
-    if f.delay_hides:
-        lines.append(f"  a delay of the {_late(f)[1]} at its issue hides it: `{f.delay_hides}`")
-    if f.delay_shows:
-        lines.append(f"  a delay of the {_late(f)[0]} on its queue shows it: `{f.delay_shows}`")
-    return lines
+    late, after = _late(f)
+    what = f"{after} at its issue", "hide", " (from the answer, not from check)"
+    lines += _delays(what, group.delays_hide, f.delay_hides, group.count)
+    what = f"{late} on its queue", "show", ""
+    return lines + _delays(what, group.delays_show, f.delay_shows, group.count)
+
+
+def _delays(what: tuple[str, str, str], kind: Sequence[str], first: str, count: int) -> list[str]:
+    """Return what delays do: those for all findings of a group, else the one for the first of them."""
+    where, does, only = what
+    if len(kind) > 1:
+        return [f"  delays of the {where} {does} them{only}:", *(f"    `{line}`" for line in kind)]
+    line = kind[0] if kind else first
+    if not line:
+        return []
+    them = "it" if count == 1 else "them" if kind else "the first of them alone"
+    return [f"  a delay of the {where} {does}s {them}{only}: `{line}`"]
 
 
 def _late(f: Finding) -> tuple[str, str]:

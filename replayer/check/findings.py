@@ -235,6 +235,9 @@ class Group:
         Hull of the bytes over all of them.
     hidden_by : tuple of Hider
         Debugging switches that would order the ops of every one of them.
+    delays_hide, delays_show : tuple of str
+        Lines of a delay plan that belong together: with the former every op that must come first has the
+        time to end, with the latter it comes late. Empty where there are none.
     """
 
     example: Finding
@@ -242,6 +245,8 @@ class Group:
     begin: int | None = None
     end: int | None = None
     hidden_by: tuple[Hider, ...] = ()
+    delays_hide: tuple[str, ...] = ()
+    delays_show: tuple[str, ...] = ()
 
     def add(self, begin: int | None, end: int | None) -> None:
         """Count a finding about these bytes."""
@@ -256,7 +261,8 @@ class Group:
             "count": self.count,
             "bytes_begin": self.begin,
             "bytes_end": self.end,
-            "hidden_by": [h.as_dict() for h in self.hidden_by],
+            "hidden_by": [*(h.as_dict() for h in self.hidden_by), *_together(self.delays_hide)],
+            "shown_by": _together(self.delays_show),
             "example": self.example.as_dict(),
         }
 
@@ -359,8 +365,9 @@ class Report:
 
         Keys: ``schema``; ``tape``; ``verdict`` and ``exit_code`` (see the properties); ``counts`` (pairs per
         verdict); ``accepted`` (pairs that the baseline accepts); ``ops``, ``accesses`` (how much was
-        checked); ``groups`` (``count``, ``bytes_begin``, ``bytes_end``, ``hidden_by`` (the switches that
-        hide all of them), ``example``); ``findings`` (``kind``, ``verdict``, ``fault``, ``ops`` with ``op``,
+        checked); ``groups`` (``count``, ``bytes_begin``, ``bytes_end``, ``hidden_by`` and ``shown_by`` (what
+        hides and shows all of them, delays as objects of kind ``delays`` with ``lines`` that belong together
+        in one plan), ``example``); ``findings`` (``kind``, ``verdict``, ``fault``, ``ops`` with ``op``,
         ``label``, ``kind``, ``name``, ``queue``, ``device``, ``step``, ``split``, ``mode``, ``tensor``;
         ``buffer``, ``begin``, ``end``, ``hull``, ``text``, ``signature``, ``accepted``; ``hidden_by``:
         objects of ``kind`` ``switch`` (``switch``, ``state``, ``set``, ``with``, ``real_backend``: null, or
@@ -384,6 +391,10 @@ class Report:
             "stale": self.stale,
             "verdict_lines": None if self.stated is None else self.stated.as_dict(),
         }
+
+
+def _together(lines: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"kind": "delays", "lines": list(lines)}] if lines else []
 
 
 def ranked(groups: Iterable[Group]) -> list[Group]:

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ...formats.delays import BEFORE_ISSUE, BEFORE_START, Anchors, Line, print_line
 from ...formats.edges import Added, added_by_switches
 from ...formats.errors import InvalidTape, Unsupported
 from ...formats.plain import flags, flat, ids, words
@@ -22,20 +21,14 @@ from ...formats.switches import BACKENDS, SWITCHES, TABLE, Switch, family
 from ...formats.tape import Tape
 from .. import _core
 from ..columns import core_tape
-from .findings import Finding, Group, Hider, Report
-from .lasting import lasting_anchor
+from .delaying import DelayLines
+from .findings import Group, Hider, Report
 from .roles import roles
 
 __all__ = ["Hiding", "candidates", "hidden_text"]
 
 FIRST, SECOND = 1, 2
 """Answers of the native `ordered`: the first before the second, and the other way around."""
-
-_DELAY_NS = 3_000_000
-"""A delay in an example: long for a device, short for a person."""
-
-_LASTING = 64
-"""Groups whose example gets anchors that mean something in another run; the others get op ids."""
 
 _USED_PAST = ("use-after-free", "use-after-destroy")
 _NEVER = ("double-free", "deadlock")
@@ -174,14 +167,14 @@ class Hiding:
         if not self._first:
             return
         hiders, hidden = self._switches()
-        delays = _Delays(self._tape, self)
+        delays = DelayLines(self._tape)
         examples = {id(g.example): g for g in self._groups}
         for place, (finding, pair) in enumerate(zip(report.findings, self._of_finding, strict=True)):
             if pair < 0:
                 continue
             group = examples.get(id(finding))
             mine = tuple(h for h, column in zip(hiders, hidden, strict=True) if column[pair])
-            hides, shows = delays.of(finding, pair, lasting=group is not None)
+            hides, shows = delays.of_finding(finding, self.rows(pair), lasting=group is not None)
             told = replace(finding, hidden_by=_simplest(mine), delay_hides=hides, delay_shows=shows)
             report.findings[place] = told
             if group is not None:
@@ -193,6 +186,16 @@ class Hiding:
         for number, group in enumerate(self._groups):
             mine = tuple(h for h, row in zip(hiders, always, strict=True) if row[number])
             group.hidden_by = _simplest(mine)
+            if group.count == 1:
+                one = group.example
+                group.delays_hide, group.delays_show = (
+                    tuple(filter(None, (line,))) for line in (one.delay_hides, one.delay_shows)
+                )
+            else:
+                at = of_group == number
+                group.delays_hide, group.delays_show = delays.of_kind(
+                    group.example, np.asarray(self._first)[at], np.asarray(self._second)[at]
+                )
 
     def rows(self, pair: int) -> tuple[int, int]:
         """Return the two rows of a pair."""
@@ -247,37 +250,6 @@ def _simplest(hiders: tuple[Hider, ...]) -> tuple[Hider, ...]:
     """Leave out settings that need others, where the same switch does without."""
     alone = {h.switch for h in hiders if not h.others}
     return tuple(h for h in hiders if not h.others or h.switch not in alone)
-
-
-class _Delays:
-    """Plan lines that hide or show a finding."""
-
-    def __init__(self, tape: Tape, pairs: Hiding) -> None:
-        self._tape = tape
-        self._pairs = pairs
-        self._anchors: Anchors | None = None
-        self._issuer = tape.columns("ops", ["issuer"]).column(0)
-        self._lasting = 0
-
-    def of(self, finding: Finding, pair: int, *, lasting: bool) -> tuple[str, str]:
-        """Return the line that hides a finding and the one that shows it; empty where there is none."""
-        if finding.fault in _NEVER:
-            return "", ""
-        rows = self._pairs.rows(pair)
-        late, after = roles(finding, rows)
-        if late > after:  # it came late as it was
-            return "", ""
-        views = dict(zip(rows, finding.ops, strict=True))
-        if lasting and self._lasting < _LASTING:
-            self._lasting += 1
-            if self._anchors is None:
-                self._anchors = Anchors(self._tape)
-            of = {r: lasting_anchor(self._anchors, r, v, self._anchors.queue) for r, v in views.items()}
-        else:
-            of = {r: v.op for r, v in views.items()}
-        issued = self._issuer[after].as_py() is not None
-        hides = print_line(Line(of[after], _DELAY_NS, BEFORE_ISSUE)) if issued else ""
-        return hides, print_line(Line(of[late], _DELAY_NS, BEFORE_START))
 
 
 def hidden_text(hiders: Sequence[Hider]) -> str:

@@ -24,7 +24,7 @@ def test_the_switch_that_check_names_hides_it(
     assert ("GGML_VK_DISABLE_ASYNC=1", "") in named
     # A delay of the CPU split at its issue hides it, one of the copy on its queue shows it.
     assert group.example.delay_hides.startswith("first compute of ")
-    assert group.example.delay_hides.endswith(" on host0 +3ms before_issue")
+    assert group.example.delay_hides.endswith(" on host0 +10ms before_issue")
     assert group.example.delay_shows == "first copy of model.input_embed on Vulkan0 +3ms before_start"
     told = [f for f in findings if "input_embed" in f["text"]]
     assert all({"kind": "delay", "line": group.example.delay_hides} not in f["shown_by"] for f in told)
