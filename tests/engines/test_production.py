@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +33,7 @@ _ENTRY = "from tapedelay.formats.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The program that publishes its own counts, with the plugin's writer in it."""
     spec = importlib.util.spec_from_file_location("native_build", NATIVE / "native_build.py")
     assert spec is not None
@@ -41,10 +42,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec.loader.exec_module(build)
     if build.compiler() is None:
         pytest.skip("no C++ compiler on this machine")
-    made: Path = build.compile_with_plugin(
-        NATIVE / "spool_driver.cpp", tmp_path_factory.mktemp("native") / "spool_driver"
+    made = made_once(
+        "driver",
+        lambda folder: build.compile_with_plugin(NATIVE / "spool_driver.cpp", folder / "spool_driver"),
     )
-    return made
+    return made / "spool_driver"
 
 
 def published(path: Path) -> list[int]:
