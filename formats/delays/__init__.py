@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .counting import ENGINE_KINDS, Counting, counting_plan
 from .exact import exact_plan
 from .files import plan_of, read_plan
 from .globs import Glob
@@ -19,10 +20,12 @@ __all__ = [
     "AFTER_END",
     "BEFORE_ISSUE",
     "BEFORE_START",
+    "ENGINE_KINDS",
     "EVERY",
     "LAST",
     "PLACES",
     "Anchors",
+    "Counting",
     "Delays",
     "Glob",
     "Line",
@@ -30,6 +33,7 @@ __all__ = [
     "Matched",
     "Pattern",
     "Plan",
+    "counting_plan",
     "exact_plan",
     "match_plan",
     "parse_expression",

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..disk import cannot_read, open_regular
-from ..errors import PlanError
+from ..errors import PlanError, UsageError
 from .parse import HEADER, parse_expression, parse_plan
 from .plan import MAX_BYTES, VERSION, Plan
 
@@ -53,7 +53,21 @@ def plan_of(argument: str) -> Plan:
     ------
     MissingInput, PlanError, VersionError
         It is no plan.
+    UsageError
+        It has no delay.
     """
+    plan = _plan_of(argument)
+    if plan.lines:
+        return plan
+    raise UsageError(
+        "a plan without any delay",
+        expected="a line such as `first copy on TAPE0 +3ms`",
+        where=plan.name,
+        next_step="write one: `tapedelay replay TAPE --search --write-plan FILE` finds it on a tape",
+    )
+
+
+def _plan_of(argument: str) -> Plan:
     try:
         is_there = os.path.lexists(argument)
     except ValueError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...formats.delays import Anchors, Glob, Line, Pattern, Plan, print_plan
+from ...formats.delays import Anchors, Counting, Line, Plan, print_plan
 from ...formats.delays.plan import MAX_LINES
 from ...formats.disk import write_text
 from ...formats.errors import CannotJudge, TapedelayError
@@ -84,21 +84,15 @@ def applied_plan(tape: Tape) -> tuple[Plan, int]:
     total = np.zeros(keys.shape[1], np.int64)
     np.add.at(total, inverse.reshape(-1), asked)
     rows = np.searchsorted(anchors.op_ids, keys[0])
-    queue_names = [Glob.exactly(str(n)) for n in tape.table("queues").column("name").to_pylist()]
-    queues = anchors.queue[rows].tolist()
-    patterns: dict[tuple[str, int], Pattern] = {}
+    counting = Counting(anchors, tape)
     lines: list[Line] = []
     left_out = 0
-    for row, queue, at, ns in zip(rows.tolist(), queues, keys[1].tolist(), total.tolist(), strict=True):
+    for row, at, ns in zip(rows.tolist(), keys[1].tolist(), total.tolist(), strict=True):
         if not ns:
             continue
-        kind = anchors.kind(row)
-        pattern = patterns.get((kind, queue))
+        pattern = counting.pattern(row)
         if pattern is None:
-            pattern = patterns[kind, queue] = Pattern(0, kind, on=queue_names[queue])
-        nth = anchors.nth(pattern, row)
-        if nth:
-            lines.append(Line(Pattern(nth, kind, on=pattern.on), ns, at))
-        else:
             left_out += 1
+        else:
+            lines.append(Line(pattern, ns, at))
     return Plan(tuple(lines)), left_out

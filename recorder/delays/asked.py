@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...formats.commands.common import say
 from ...formats.delays import Plan
 from ...formats.disk import check_output
 from ...formats.errors import UsageError
-from .plans import engine_plan
+from ...formats.shown import plural
+from .plans import followed_plan
 
 __all__ = ["AskedDelays", "asked_delays"]
 
@@ -21,19 +23,22 @@ class AskedDelays:
     Attributes
     ----------
     plan : Plan or None
-        Of patterns that a running engine can follow, see `engine_plan`; None: what a raw recording has.
+        Of patterns that a running engine can follow, see `followed_plan`; None: what a raw recording has.
     allow_unmatched : bool
         A line that applied nowhere is no fault.
     write_plan : Path or None
         Where to write what was applied, as an exact plan.
     in_python : bool
         Asked by a call, not on a command line: messages name parameters, not options.
+    left_out : int
+        Lines that are not in `plan`: they name what nobody can know while the engine runs.
     """
 
     plan: Plan | None
     allow_unmatched: bool = False
     write_plan: Path | None = None
     in_python: bool = False
+    left_out: int = 0
 
     @property
     def allow(self) -> str:
@@ -57,7 +62,7 @@ def asked_delays(
     delays : sequence of str or Plan
         Plan files, expressions, or plans.
     allow_unmatched : bool
-        A line that applies nowhere is no fault.
+        A line that applies nowhere is no fault; one that an engine cannot follow is left out.
     write_plan : str, Path or None
         Where to write what was applied.
     force : bool
@@ -88,5 +93,10 @@ def asked_delays(
         if not target.parent.is_dir():
             raise UsageError("its folder is not there", where=str(target), next_step="make the folder first")
     where = "delays" if in_python else "--delays"
-    plan = engine_plan(delays, where) if delays else None
-    return AskedDelays(plan, allow_unmatched, target, in_python)
+    if not delays:
+        return AskedDelays(None, allow_unmatched, target, in_python)
+    plan, left_out = followed_plan(delays, where, leave_out=allow_unmatched)
+    if left_out:
+        lines = plural(left_out, "line")
+        say(f"tapedelay: {lines} of the plan left out: an engine cannot follow op ids nor `last`")
+    return AskedDelays(plan, allow_unmatched, target, in_python, left_out)

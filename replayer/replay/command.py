@@ -20,7 +20,7 @@ from ...formats.commands.common import (
 )
 from ...formats.commands.progress import progress
 from ...formats.commands.ranges import range_of
-from ...formats.delays import Plan, exact_plan, parse_time, plan_of, print_plan
+from ...formats.delays import Plan, counting_plan, exact_plan, parse_time, plan_of, print_plan
 from ...formats.disk import cannot_write, check_output, write_text
 from ...formats.errors import UsageError
 from ...formats.load import load_tape
@@ -64,7 +64,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
     metavar="TIME",
     help="With --search: what a delay adds to the least that does it [default: 1us]; 5ms hold in an engine.",
 )
-@click.option("--write-plan", type=FILE, metavar="FILE", help="Write the delays of the run, by op id.")
+@click.option("--write-plan", type=FILE, metavar="FILE", help="Write the delays of the run, one op a line.")
 @click.option("--out", type=FILE, metavar="TAPE", help="Write the run as a tape, with its own times.")
 @click.option(
     "--time-scale", type=float, default=1.0, metavar="X", help="Factor on recorded times (threads, opencl)."
@@ -121,6 +121,12 @@ def replay_command(
         _refuse(
             "a replay without --search", {"--all": every, "--write-plans": write_plans, "--margin": margin}
         )
+        if write_plan is not None and not delays:
+            raise UsageError(
+                "--write-plan without delays",
+                expected="delays: what a run had is written out",
+                next_step="add --delays, or --search to find one",
+            )
     if not 0 <= time_scale <= 1e6:
         raise UsageError(
             f"--time-scale {time_scale}",
@@ -153,7 +159,7 @@ def replay_command(
             progress=told,
         )
     if write_plan is not None:
-        write_text(write_plan, print_plan(_written_out(result, write_plan)))
+        write_text(write_plan, print_plan(_written_out(result, loaded, write_plan)))
     if out is not None:
         write_tape(result_tape(result.source, result.outcome, note=_note(result)), out)
     if as_json:
@@ -322,14 +328,18 @@ def _load(path: Path, variant: str | None) -> Tape:
     )
 
 
-def _written_out(result: Replay, file: Path) -> Plan:
+def _written_out(result: Replay, tape: Tape, file: Path) -> Plan:
     """Return the delays of the run as an exact plan; of too many, the lines that gave them."""
     notes = tuple(m.text for m in result.matched[:20])
     try:
-        return exact_plan(result.delays, result.op_ids, (f"on {result.tape}:", *notes))
+        exact = exact_plan(result.delays, result.op_ids, (f"on {result.tape}:", *notes))
     except ValueError as error:
         say(f"{error}; {quoted(file)} has the lines that gave them, which give the same again on this tape")
         return replace(result.plan, notes=(f"on {result.tape}",))
+    plan, by_id = counting_plan(exact, tape)
+    if by_id:
+        say(f"{quoted(file)}: {plural(by_id, 'line')} of {len(plan.lines):,} for `replay` alone, see there")
+    return plan
 
 
 def _note(result: Replay) -> str:

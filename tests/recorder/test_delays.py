@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tapedelay.formats.delays import parse_expression, print_line, read_plan
+from tapedelay.formats.cli import run
+from tapedelay.formats.delays import match_plan, parse_expression, print_line, read_plan
 from tapedelay.formats.errors import TapedelayError, UsageError
 from tapedelay.formats.load import load_tape
 from tapedelay.recorder.command import record
-from tapedelay.recorder.delays import engine_plan, leave_plan
+from tapedelay.recorder.delays import asked_delays, engine_plan, leave_plan
 from tapedelay.recorder.delays.compiled import COUNTS
 from tapedelay.recorder.delays.report import LineCount, delay_faults
 
@@ -236,3 +238,45 @@ def test_many_idle_lines_are_summed_up() -> None:
     (fault,) = delay_faults(counts, 1, 0, allow_unmatched=False, allow="--allow-unmatched")
     assert fault.found.startswith("100 of 100 lines")
     assert "and 92 more lines" in fault.found
+
+
+def test_lines_that_no_engine_can_follow_are_left_out_where_that_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.delays"
+    path.write_text("tapedelay-plan 1\n#1 +1us\nfirst copy +1us\nlast op +1us\n#2 +1us\n")
+    with pytest.raises(UsageError) as refused:
+        asked_delays([str(path)], allow_unmatched=False, write_plan=None)
+    assert "`#1 +1us before_start` (and 2 lines more)" in refused.value.found
+    assert f"replay TAPE --delays {path} --write-plan NEW" in refused.value.next_step
+    assert "--allow-unmatched leaves such lines out" in refused.value.next_step
+    asked = asked_delays([str(path)], allow_unmatched=True, write_plan=None)
+    assert asked.plan is not None
+    assert [print_line(n) for n in asked.plan.lines] == ["first copy +1us before_start"]
+    assert asked.left_out == 3
+    assert "3 lines of the plan left out" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="an op id") as refused:  # nothing would be left
+        asked_delays(["#1 +1us\n#2 +1us"], allow_unmatched=True, write_plan=None)
+    assert "leaves" not in refused.value.next_step
+
+
+def test_a_plan_without_a_delay_is_refused(refused: Callable[..., TapedelayError], tmp_path: Path) -> None:
+    (tmp_path / "empty.delays").write_text("tapedelay-plan 1\n# on run.tape:\n")
+    error = refused("--delays", "empty.delays", "--delays", "every copy +1us", "--", "touch", "ran")
+    assert (error.exit_code, error.where) == (2, "empty.delays")
+    assert "without any delay" in error.found
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_replay_wrote_out_is_taken(refused: Callable[..., TapedelayError], tmp_path: Path) -> None:
+    """The way from a random hit of a replay into an engine, as the refusal of op ids names it."""
+    bad = str(Path(__file__).resolve().parents[2] / "traces/ggml-26040-bad.tape.zip")
+    first, second = str(tmp_path / "ids.delays"), str(tmp_path / "counts.delays")
+    tape = load_tape(bad)
+    Path(first).write_text("tapedelay-plan 1\n#75 +3ms before_start\n#77 +1ms after_end\n")
+    error = refused("--delays", first, "--", "true")
+    words = shlex.split(error.next_step.split("`")[1])
+    command = [{"TAPE": bad, "NEW": second}.get(w, w) for w in words]
+    assert command[0] == "tapedelay"
+    assert run(command[1:]) == 1
+    assert match_plan(engine_plan([second]), tape).delays.row.tolist() == [75, 77]

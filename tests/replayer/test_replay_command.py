@@ -15,7 +15,7 @@ import pytest
 
 from tapedelay.formats.builder import TapeBuilder
 from tapedelay.formats.cli import run
-from tapedelay.formats.delays import parse_plan, read_plan
+from tapedelay.formats.delays import Pattern, parse_plan, read_plan
 from tapedelay.formats.load import load_tape
 from tapedelay.formats.write import write_tape
 
@@ -77,6 +77,8 @@ def test_exit_codes_and_variants(bug: str, capsys: Capture) -> None:
         (["--search", "--out", "x.tape"], 2, "--search and --out"),
         (["--all"], 2, "without --search and --all"),
         (["--write-plans", "x"], 2, "without --search and --write-plans"),
+        (["--write-plan", "x.delays"], 2, "--write-plan without delays"),
+        (["--delays", "# nothing"], 3, "no delay"),
         (["--time-scale", "nan"], 2, "--time-scale"),
         (["--time-scale", "-1"], 2, "--time-scale"),
         (["--compact"], 2, "--compact on the virtual backend"),
@@ -168,7 +170,10 @@ def test_a_lucky_seed_is_written_out_exactly(bug: str, tmp_path: Path, capsys: C
     seed = int(found[2])
     assert f"random seed={seed} max=5us every op before_start: 4 ops" in out.out
     plan = read_plan(file)
-    assert all(isinstance(n.anchor, int) for n in plan.lines)
+    assert all(isinstance(n.anchor, Pattern) or n.note == "no engine issues it" for n in plan.lines)
+    assert "first copy on vk0 +" in file.read_text()
+    assert "`record` cannot take them" in file.read_text()
+    assert "for `replay` alone" in out.err
     assert run(["replay", bug, "--delays", str(file)]) == 1
     assert f"--delays 'random seed={seed} max=5us every op before_start'" in out.err
 
@@ -339,6 +344,13 @@ def test_a_search_that_finds_nothing_says_that_it_writes_nothing(
     assert run(["replay", f"{bug}:fixed", "--search", "--write-plan", str(file)]) == 0
     assert f"no delay was found: {file} is not written" in capsys.readouterr().err
     assert not file.exists()
+
+
+def test_a_plan_without_a_delay_is_refused(bug: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "empty.delays"
+    file.write_text("tapedelay-plan 1\n# on bug.litmus:\n")
+    assert run(["replay", bug, "--delays", str(file)]) == 2
+    assert f"{file}: a plan without any delay" in capsys.readouterr().err
 
 
 def test_errors_say_what_to_do(bug: str, capsys: Capture) -> None:
