@@ -270,7 +270,8 @@ void * file_map(int fd, uint64_t offset, uint64_t bytes) {
 void unmap(void * at, uint64_t bytes) { munmap(at, bytes); }
 
 void * file_open_mapped(const char * path, bool writable, uint64_t & bytes) {
-    const int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    // NONBLOCK: opening a pipe must not wait for its writer
+    const int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat status;
     void * at = nullptr;
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {

@@ -319,6 +319,13 @@ def test_every_process_that_cannot_read_the_plan_is_told(program: Path, tmp_path
         assert fault.exit_code == 5
 
 
+def test_a_pipe_in_the_place_of_the_plan_holds_nobody_up(program: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    plan = parse_expression("every copy +1us")
+    run = Run(program, "all", plan, tmp_path / "spool", TAPEDELAY_DELAYS=str(tmp_path / "pipe"))
+    assert run.said.count("no delays") == 1
+
+
 # --- layout -------------------------------------------------------------------------------------------------
 
 
