@@ -9,19 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "fake_host.h"
 
 using fake::tensor;
 
 namespace {
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            _exit(1);                                                           \
-        }                                                                       \
-    } while (0)
 
 // As the engine does it: who is told that there is no memory gives up.
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t bytes) {

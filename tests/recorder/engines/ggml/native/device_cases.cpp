@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "fake_host.h"
 
 using fake::add;
@@ -20,14 +21,6 @@ using fake::tensor;
 using fake::wait_for_gate;
 
 namespace {
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            _exit(1);                                                           \
-        }                                                                       \
-    } while (0)
 
 const char * plugin;
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "check.h"
 #include "containers.hpp"
 #include "memory.h"
 
@@ -25,14 +26,6 @@ void sleep_ns(uint64_t) {}
 using namespace td;
 
 namespace {
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            _Exit(1);                                                           \
-        }                                                                       \
-    } while (0)
 
 constexpr size_t NEVER = SIZE_MAX / 4;   // bytes that no machine has
 

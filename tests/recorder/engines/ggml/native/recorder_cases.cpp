@@ -9,17 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
 #include "fake_host.h"
 
 namespace {
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
 
 const char * plugin;
 

@@ -10,18 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "check.h"
 #include "fake_host.h"
 #include "fake_sched.h"
 
 namespace {
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);     \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
 
 constexpr int CPU = 0, TEST = 1;
 
