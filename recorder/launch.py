@@ -5,16 +5,49 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..formats.errors import UsageError
 from ..formats.profiles import BUILTIN
-from .asked import Asked
+from .asked import Asked, spelled
 from .hook import SITE
 
-__all__ = ["environment", "run"]
+__all__ = ["environment", "from_environment", "run"]
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def from_environment(asked: Asked, base: Mapping[str, str]) -> tuple[Asked, list[str]]:
+    """Return what is asked for together with the environment, and what is to be said about the rest of it.
+
+    ``TAPEDELAY_SYNC=1``, which `check` names among the switches that hide a finding, asks for what the option
+    asks for. Other settings of the plugin have options of their own and are not taken from the environment.
+    A program inside of a recording has that one's settings in its environment, which are no wishes.
+
+    Parameters
+    ----------
+    asked : Asked
+        By options.
+    base : mapping
+        The environment.
+
+    Raises
+    ------
+    UsageError
+        ``TAPEDELAY_SYNC`` is neither 0 nor 1.
+    """
+    if base.get("TAPEDELAY_SPOOL"):
+        return asked, []
+    sync = base.get("TAPEDELAY_SYNC", "")
+    if sync not in ("", "0", "1"):
+        raise UsageError(f"TAPEDELAY_SYNC={sync[:40]}", expected="0 or 1", next_step="unset TAPEDELAY_SYNC")
+    said = [
+        f"{name} is not taken from the environment: use {spelled(option, asked)}"
+        for name, option in _OPTIONS.items()
+        if base.get(name)
+    ]
+    return (replace(asked, sync=True) if sync == "1" else asked), said
 
 
 def environment(base: Mapping[str, str], asked: Asked, *, spool: Path, plugin: Path) -> dict[str, str]:
@@ -41,6 +74,16 @@ def environment(base: Mapping[str, str], asked: Asked, *, spool: Path, plugin: P
 
 _KEPT = ("TAPEDELAY_THREADS", "TAPEDELAY_MEM_MB")
 """Settings of test devices that have no option."""
+
+_OPTIONS = {
+    "TAPEDELAY_DEVICES": "devices",
+    "TAPEDELAY_PROFILE": "profile",
+    "TAPEDELAY_PROFILE_DATA": "profile",
+    "TAPEDELAY_DELAYS": "delays",
+    "TAPEDELAY_RING_RECORDS": "last",
+    "TAPEDELAY_RING_MS": "last",
+}
+"""Settings of the plugin, and the options that make them."""
 
 
 def run(command: Sequence[str], env: Mapping[str, str]) -> int:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..formats.commands.common import printable, say
 from ..formats.errors import InfrastructureError, UsageError
 from .asked import Asked
 from .collecting import collect, collect_command, finish, keep, lost
@@ -22,7 +23,7 @@ from .companion import Companion
 from .evidence import evidence_of
 from .flight import Last, parse_last
 from .hook import engine_hook
-from .launch import environment, run
+from .launch import environment, from_environment, run
 from .outcome import Recording
 from .patience import Patience
 from .plugin import ggml_plugin
@@ -66,6 +67,7 @@ def record_command(
         There is no plugin, or no place for the spool.
     """
     asked.check()
+    asked = _with_environment(asked)
     result = Recording(target(output, asked, force), asked)
     plugin = ggml_plugin()
     with _spool(result, keep_spool) as spool:
@@ -194,6 +196,7 @@ def record(
             expected="one recording per process",
             next_step="leave `with record(...)` out, or run the program without `tapedelay record`",
         )
+    asked = _with_environment(asked)
     result = Recording(target(Path(output).absolute(), asked, force), asked)
     plugin = ggml_plugin()
     if _loaded(plugin) is not None:
@@ -249,6 +252,13 @@ def _asked_delays(
     return asked_delays(
         given, allow_unmatched=allow_unmatched, write_plan=write_plan, force=force, in_python=True
     )
+
+
+def _with_environment(asked: Asked) -> Asked:
+    asked, unused = from_environment(asked, os.environ)
+    for text in unused:
+        say(printable(f"tapedelay: {text}"))
+    return asked
 
 
 def _delays(asked: Asked, spool: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ import pytest
 
 from tapedelay.formats.load import load_tape
 from tapedelay.recorder.asked import Asked, profile_names
-from tapedelay.recorder.launch import environment
+from tapedelay.recorder.launch import environment, from_environment
 
 ENTRY = "import sys; from tapedelay.formats.cli import main; main()"
 
@@ -456,10 +456,31 @@ def test_what_the_command_gets(tmp_path: Path) -> None:
     assert (env["TAPEDELAY_DEVICES"], env["TAPEDELAY_PROFILE"]) == ("2", "cuda-like")
     assert "async_d2d=1" in env["TAPEDELAY_PROFILE_DATA"]
     assert env["TAPEDELAY_PLUGIN"] == env["GGML_BACKEND_PATH"] == "/p.so"
-    assert "TAPEDELAY_SYNC" not in env  # what an outer recording asked for is not asked for here
+    assert "TAPEDELAY_SYNC" not in env  # it is asked for, or it is not
     auto = environment({}, Asked(sync=True), spool=tmp_path, plugin=Path("/p.so"))
     assert "TAPEDELAY_DEVICES" not in auto
     assert auto["TAPEDELAY_SYNC"] == "1"
+
+
+def test_what_the_environment_asks_for(cli: Any) -> None:
+    """``TAPEDELAY_SYNC=1``, which `check` names, is ``--sync``; what has an option is said, not dropped."""
+    shows = python("import os; print({k: v for k, v in os.environ.items() if k in ('TAPEDELAY_SYNC',)})")
+    for value, seen in (("1", "{'TAPEDELAY_SYNC': '1'}"), ("0", "{}"), ("", "{}")):
+        assert cli("record", "-o", "run.tape", *shows, TAPEDELAY_SYNC=value).stdout == seen + "\n"
+    done = cli("record", "-o", "run.tape", *shows, TAPEDELAY_SYNC="yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TAPEDELAY_SYNC=yes (expected 0 or 1)" in done.stderr
+    done = cli("record", "-o", "run.tape", *shows, TAPEDELAY_DEVICES="2", TAPEDELAY_RING_MS="5")
+    assert "tapedelay: TAPEDELAY_DEVICES is not taken from the environment: use --devices\n" in done.stderr
+    assert "TAPEDELAY_RING_MS is not taken from the environment: use --last" in done.stderr
+
+
+def test_an_outer_recordings_settings_are_no_wishes() -> None:
+    base = {"TAPEDELAY_SYNC": "1", "TAPEDELAY_DEVICES": "2"}
+    asked, said = from_environment(Asked(in_python=True), base)
+    assert asked.sync
+    assert said == ["TAPEDELAY_DEVICES is not taken from the environment: use devices="]
+    assert from_environment(Asked(), {**base, "TAPEDELAY_SPOOL": "/x"}) == (Asked(), [])
 
 
 def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
