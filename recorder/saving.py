@@ -181,6 +181,19 @@ class Saver:
         self._asked.set()
 
     def _listen(self, result: Recording, spool: Path) -> None:
+        try:
+            self._answer(result, spool)
+        except OSError as e:  # said once: what cannot be taken away would be asked for again and again
+            self._fault(
+                result,
+                InfrastructureError(
+                    f"requests to save are not answered any more: {e.strerror}",
+                    where=str(e.filename or spool),
+                    next_step="see what is wrong with that folder, and record again",
+                ),
+            )
+
+    def _answer(self, result: Recording, spool: Path) -> None:
         while True:
             over = self._over.wait(_LOOK_S)
             if self._asked.is_set():
@@ -202,8 +215,11 @@ class Saver:
         try:
             found = save_living(spool, output, until_ns)
         except TapedelayError as e:
-            result.faults.append(e)
-            say(printable(f"tapedelay: ERROR: {e.text()}"))
+            self._fault(result, e)
             return
         result.saved.append(output)
         say(printable(f"tapedelay: saved {found['ops']} ops in {output}"))
+
+    def _fault(self, result: Recording, error: TapedelayError) -> None:
+        result.faults.append(error)
+        say(printable(f"tapedelay: ERROR: {error.text()}"))

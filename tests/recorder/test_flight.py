@@ -13,11 +13,13 @@ from tapedelay.formats.summary import summarise
 from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
 from tapedelay.formats.window import windows
+from tapedelay.recorder.asked import Asked
 from tapedelay.recorder.engines.ggml.collect import collect
 from tapedelay.recorder.engines.ggml.last import cut_off, keep_last, line_up
 from tapedelay.recorder.engines.ggml.spool import read_spools
 from tapedelay.recorder.flight import Last, parse_last
-from tapedelay.recorder.saving import numbered, save, save_living
+from tapedelay.recorder.outcome import Recording
+from tapedelay.recorder.saving import Saver, numbered, save, save_living
 from tapedelay.replayer.check import check_tape
 
 
@@ -223,3 +225,16 @@ def test_what_it_may_not(text: str) -> None:
 )
 def test_names_of_saved_tapes(name: str, expected: str) -> None:
     assert numbered(Path("there") / name, 2) == Path("there") / expected
+
+
+def test_a_request_that_cannot_be_taken_away_is_said_once(
+    engine: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = working(engine(devices=2), 1)
+    (folder / "save-1-1.request").mkdir()
+    result = Recording(tmp_path / "run.tape", Asked())
+    with Saver().along(result, folder):
+        pass
+    (fault,) = result.faults
+    assert "requests to save are not answered any more" in fault.found
+    assert capsys.readouterr().err.count("ERROR") == 1
