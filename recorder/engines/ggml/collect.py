@@ -27,6 +27,7 @@ from .definitions import Spool
 from .delays import delays_table
 from .files import REPORT_BYTES_MAX, read_regular
 from .graphs import GraphTables
+from .joins import Ints
 from .last import cut_off, keep_last, line_up
 from .places import Naming
 from .process import ProcessCollector
@@ -190,7 +191,7 @@ class _Collector:
             tables["delays"] = delays
         return Tape(self._manifest(done), tables)
 
-    def _positions(self) -> list[list[int]]:
+    def _positions(self) -> list[Ints]:
         """Give every record of every process its place in one issue order."""
         times = [s.records["issue_ns"].astype(np.int64) + s.shift_ns for s in self.spools]
         owner = np.repeat(np.arange(len(times)), [len(t) for t in times])
@@ -198,7 +199,7 @@ class _Collector:
         order = np.argsort(np.concatenate([np.empty(0, np.int64), *times]), kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        return [rank[owner == i].tolist() for i in range(len(times))]
+        return [rank[owner == i] for i in range(len(times))]
 
     def _manifest(self, done: list[ProcessCollector]) -> Manifest:
         first = next((s for s in self.spools if s.engine), None)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ....formats.builder import TapeBuilder
 from ....formats.schema import SCHEMAS
 from .definitions import DeviceType, Spool
+from .joins import Ints
 from .layout import NO_BUFFER, NONE, USAGES
 from .places import Places
 from .rows import OpRows
@@ -39,7 +40,7 @@ class GraphTables:
         self._nodes: list[pa.Table] = []
         self._first: list[tuple[dict[str, Any], int]] = []
 
-    def add(self, spool: Spool, places: Places, process: int, steps: Steps, positions: list[int]) -> int:
+    def add(self, spool: Spool, places: Places, process: int, steps: Steps, positions: Ints) -> int:
         """Add the graphs of a process; return the id of its first one."""
         base = len(self._builder.rows("graphs"))
         first_calls = steps.first_calls()
@@ -63,7 +64,7 @@ class GraphTables:
             )
             compute = None if call is None else steps.first_compute(call)
             if compute is not None:
-                self._first.append((row, positions[compute]))
+                self._first.append((row, int(positions[compute])))
         if spool.graphs:
             self._nodes.append(_nodes(base, spool, places))
         return base

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ....formats.schema import SCHEMAS
+from .joins import Ints
 
-__all__ = ["AFTER", "BEFORE", "SELF", "AccessRow", "AccessSets", "OpRows"]
+__all__ = ["AFTER", "BEFORE", "SELF", "AccessRow", "AccessSets", "Block", "OpRows"]
 
 BEFORE, SELF, AFTER = 1, 2, 3
 """Where an op stands relative to the record at its position: some ops are put between records."""
@@ -19,49 +22,91 @@ _COLUMNS = (
     "kind", "name", "queue", "issuer", "parent", "sync", "sync_of", "wait_state", "target_kind", "target",
     "access_set", "issue_ns", "start_after_issue_ns", "duration_ns", "bytes", "origin",
 )  # fmt: skip
-_AT = {name: i for i, name in enumerate(_COLUMNS)}
-_ORIGIN = _AT["origin"]
+_TEXTS = ("kind", "name", "wait_state", "target_kind", "origin")
+_WIDE = ("issue_ns", "start_after_issue_ns", "duration_ns", "bytes", "parent", "sync_of", "target")
 _REFERENCES = ("parent", "sync_of")
+_NULL = -1
 
 AccessRow = tuple[int | None, int, int, str, str, str | None]
 """Buffer, offset, bytes, mode, origin, name."""
 _ACCESS_COLUMNS = ("buffer", "offset", "bytes", "mode", "origin", "name")
 
 
+@dataclass
+class Block:
+    """Ops that were added together; their columns may be changed until ops are numbered.
+
+    Attributes
+    ----------
+    first : int
+        Provisional id of the first.
+    keys : array of int
+        Where they stand.
+    columns : dict
+        Arrays; -1 = null, and texts are numbers of `OpRows.text`. A column that is not there is null.
+    """
+
+    first: int
+    keys: Ints
+    columns: dict[str, npt.NDArray[Any]]
+
+
 class OpRows:
-    """Rows of the ``ops`` table. Ids handed out by `add` are provisional; `numbered` maps them."""
+    """Rows of the ``ops`` table. Ids handed out are provisional; `numbered` maps them."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._keys: list[int] = []
+        self._blocks: list[Block] = []
+        self._single: list[tuple[Any, ...]] = []
+        self._single_keys: list[int] = []
+        self._texts: dict[str, int] = {}
+        self._count = 0
         self._sorted: Any = np.empty(0, np.int64)
         self._step_of: list[tuple[Any, Any, Any]] = []
         self._chosen_steps: dict[int, int] = {}
         self.numbered: Any = np.empty(0, np.int64)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
+
+    def text(self, text: str) -> int:
+        """Return the number of a text."""
+        return self._texts.setdefault(text, len(self._texts))
 
     def add(self, position: int, place: int, **values: Any) -> int:
         """Add an op at (before, at, after) the record at `position` and return its provisional id."""
         return self.add_values(position, place, values)
 
-    def add_values(self, position: int, place: int, values: dict[str, Any]) -> int:
+    def add_values(self, position: int, place: int, values: Mapping[str, Any]) -> int:
         """As `add`, without a copy of the values."""
-        self._rows.append(tuple(map(values.get, _COLUMNS)))
-        self._keys.append(position * 4 + place)
-        return len(self._rows) - 1
+        self._single.append(tuple(map(values.get, _COLUMNS)))
+        self._single_keys.append(position * 4 + place)
+        self._count += 1
+        return self._count - 1
 
-    def set(self, op: int, **values: Any) -> None:
-        """Change columns of an op added before."""
-        row = list(self._rows[op])
-        for name, value in values.items():
-            row[_AT[name]] = value
-        self._rows[op] = tuple(row)
+    def add_block(self, positions: Ints, place: int, columns: dict[str, npt.NDArray[Any]]) -> Block:
+        """Add many ops; see `Block` for the columns."""
+        self._close()
+        block = Block(self._count, positions * 4 + place, columns)
+        self._blocks.append(block)
+        self._count += len(positions)
+        return block
+
+    def _close(self) -> None:
+        """Turn the ops that were added one by one into a block."""
+        if not self._single:
+            return
+        columns = {}
+        for name, values in zip(_COLUMNS, zip(*self._single, strict=True), strict=True):
+            if name in _TEXTS:
+                values = tuple(_NULL if v is None else self.text(v) for v in values)
+            columns[name] = np.array([_NULL if v is None else v for v in values], _kind(name))
+        first = self._count - len(self._single)
+        self._blocks.append(Block(first, np.array(self._single_keys, np.int64), columns))
+        self._single, self._single_keys = [], []
 
     def give_steps(self, positions: Any, steps: Any, splits: Any) -> None:
         """Say to which step and split the ops at these positions belong; -1 = none."""
-        self._step_of.append((np.asarray(positions, np.int64), steps, splits))
+        self._step_of.append((positions, steps, splits))
 
     def set_step(self, op: int, step: int) -> None:
         """Say to which step an op belongs that stands elsewhere."""
@@ -73,45 +118,53 @@ class OpRows:
         at = int(np.searchsorted(self._sorted, key))
         return at if at < len(self._sorted) and self._sorted[at] == key else None
 
-    def precedes(self, a: int, b: int) -> bool:
-        """Return whether op `a` stands before op `b`."""
-        return self._keys[a] < self._keys[b]
-
-    def get(self, op: int, name: str) -> Any:
-        """Return one value."""
-        return self._rows[op][_AT[name]]
-
     def finish(self) -> pa.Table:
-        """Number the ops in issue order and return the table."""
-        n = len(self._rows)
-        keys = np.array(self._keys, np.int64)
+        """Number the ops in issue order and return the table. Nothing can be added afterwards."""
+        self._close()
+        n = self._count
+        keys = np.concatenate([np.empty(0, np.int64), *(b.keys for b in self._blocks)])
         order = np.argsort(keys, kind="stable")
         self._sorted = keys[order]
         places = dict(zip(("step", "split"), self._places(keys), strict=True))
         self.numbered = np.empty(n, np.int64)
         self.numbered[order] = np.arange(n)
-        take = pa.array(order)
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(_COLUMNS)
         arrays = []
         for f in SCHEMAS["ops"]:
             if f.name == "op":
                 arrays.append(pa.array(np.arange(n), f.type))
-                continue
-            if f.name in places:
+            elif f.name in places:
                 where = places[f.name][order]
                 arrays.append(pa.array(where, f.type, mask=where < 0))
-                continue
-            at = _AT.get(f.name)
-            if at is None:
+            elif f.name not in _COLUMNS:
                 arrays.append(pa.nulls(n, f.type))
-                continue
-            values = columns[at]
-            if f.name in _REFERENCES:
-                values = tuple(None if v is None else int(self.numbered[v]) for v in values)
-            elif at == _ORIGIN:
-                values = tuple(v or "observed" for v in values)
-            arrays.append(_array(values, f.type, take))
+            else:
+                values = self._column(f.name)[order]
+                if f.name in _REFERENCES:
+                    there = values >= 0
+                    values[there] = self.numbered[values[there]]
+                arrays.append(self._words(values, f.type) if f.name in _TEXTS else _numbers(values, f.type))
         return pa.Table.from_arrays(arrays, schema=SCHEMAS["ops"])
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of all blocks, which lose it."""
+        null = self.text("observed") if name == "origin" else _NULL
+        parts = [np.empty(0, _kind(name))]
+        for b in self._blocks:
+            values = b.columns.pop(name, None)
+            if values is None:
+                values = np.full(len(b.keys), null, _kind(name))
+            elif null != _NULL:
+                values[values == _NULL] = null
+            parts.append(values.astype(_kind(name), copy=False))
+        return np.concatenate(parts)
+
+    def _words(self, values: npt.NDArray[Any], kind: pa.DataType) -> Any:
+        """Return texts by their numbers."""
+        encoded = _numbers(values, pa.int32()).dictionary_encode()
+        texts = list(self._texts)
+        used = pa.array([texts[i] for i in encoded.dictionary.to_pylist()], pa.string())
+        words = pa.DictionaryArray.from_arrays(encoded.indices, used)
+        return words.cast(kind) if pa.types.is_dictionary(kind) else words.dictionary_decode()
 
     def _places(self, keys: Any) -> tuple[Any, Any]:
         """Return step and split of each op, -1 = none."""
@@ -124,6 +177,17 @@ class OpRows:
         for op, chosen in self._chosen_steps.items():
             of_op[op] = chosen
         return of_op, split[at]
+
+
+def _kind(name: str) -> type[np.signedinteger[Any]]:
+    return np.int64 if name in _WIDE else np.int32
+
+
+def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> Any:
+    null = values < 0
+    if not null.any():
+        return pa.array(values, kind)
+    return pa.array(np.where(null, 0, values), kind, mask=null)  # a null's bytes are on the disk, too
 
 
 class AccessSets:
@@ -155,8 +219,6 @@ class AccessSets:
         return pa.Table.from_arrays(arrays, schema=SCHEMAS["accesses"])
 
 
-def _array(values: Any, kind: pa.DataType, take: Any = None) -> Any:
+def _array(values: Any, kind: pa.DataType) -> Any:
     plain = pa.array(values, pa.string() if pa.types.is_dictionary(kind) else kind)
-    if take is not None:
-        plain = plain.take(take)
     return plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain
