@@ -132,7 +132,7 @@ def _seen(data: Any) -> Seen:
 
 
 def _refusals(spool: Path) -> list[str]:
-    from .engines.ggml.files import REPORT_BYTES_MAX, read_regular
+    from .files import REPORT_BYTES_MAX, read_regular
 
     found: dict[str, None] = {}
     for path in sorted(spool.glob("refused-*.txt"))[:_REFUSALS_MAX]:
@@ -142,7 +142,7 @@ def _refusals(spool: Path) -> list[str]:
 
 
 def _watched(spool: Path) -> Watched:
-    from .engines.ggml.files import REPORT_BYTES_MAX, read_regular
+    from .files import REPORT_BYTES_MAX, read_regular
 
     with suppress(FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         data: Any = json.loads(read_regular(spool / SEEN, 16 * REPORT_BYTES_MAX))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...formats.delays import Glob, Pattern, Plan
 from ...formats.delays.plan import ANY_KIND
-from ..engines.ggml.files import read_regular
+from ..files import read_regular
 from .plans import ENGINE_KINDS
 
 __all__ = ["ANCHOR", "COUNTS", "ENTRY", "HEADER", "compiled", "empty_counts", "read_counts"]

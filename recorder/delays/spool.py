@@ -9,7 +9,7 @@ from typing import Any
 
 from ...formats.delays import Plan, print_line
 from ...formats.errors import InfrastructureError, SpoolError
-from ..engines.ggml.files import read_regular
+from ..files import read_regular
 from .compiled import compiled, empty_counts, read_counts
 from .plans import never
 from .report import LineCount

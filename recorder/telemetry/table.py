@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...formats.errors import SpoolError
 from ...formats.schema import SCHEMAS
 from ...formats.tape import Tape
-from ..engines.ggml.files import REPORT_BYTES_MAX, read_regular
+from ..files import REPORT_BYTES_MAX, read_regular
 from .files import BYTES_MAX, DESCRIPTION, SAMPLES
 
 __all__ = ["Place", "Samples", "read_samples", "with_telemetry"]

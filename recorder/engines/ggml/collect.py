@@ -21,11 +21,11 @@ from ....formats.rules.manifest import looks_like_path
 from ....formats.switches import TABLE
 from ....formats.tape import DelayLine, Manifest, Tape
 from ...delays.spool import read_line_counts
+from ...files import REPORT_BYTES_MAX, read_regular
 from ...tap import TAP_ASKED
 from ...telemetry.table import Place, with_telemetry
 from .definitions import Spool
 from .delays import delays_table
-from .files import REPORT_BYTES_MAX, read_regular
 from .graphs import GraphTables
 from .joins import Ints
 from .last import cut_off, keep_last, line_up

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .files import DEFINITIONS_BYTES_MAX, read_regular
+from ...files import DEFINITIONS_BYTES_MAX, read_regular
 from .layout import ACCESS, MODES, Def, EventFlag, Kind
 from .payload import INT64_MAX, Payload, all_known, damaged, int64, known
 from .scheduler import GraphDef, SchedDef, read_graph, read_sched

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...files import open_regular
 from .definitions import damaged, int64
-from .files import open_regular
 from .layout import RECORD, RING_HEADER, RING_MAGIC, RING_WINDOW, RING_WINDOW_BYTES, SEGMENT_BYTES_MAX
 
 __all__ = ["Dropped", "read_ring"]

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....formats.errors import MissingInput, SpoolError
+from ...files import cannot_read, open_regular
 from .definitions import INT64_MAX, Spool, damaged, int64, read_definitions
-from .files import cannot_read, open_regular
 from .layout import COMMIT, HEADER, MAGIC, NO_QUEUE, NONE, RECORD, SPOOL_VERSION, HeaderFlag, Kind
 from .ring import Dropped, read_ring
 from .soundness import check_header, check_sets, impossible

@@ -8,7 +8,7 @@ import stat
 from io import FileIO
 from pathlib import Path
 
-from ....formats.errors import InfrastructureError, SpoolError
+from ..formats.errors import InfrastructureError, SpoolError
 
 __all__ = ["DEFINITIONS_BYTES_MAX", "REPORT_BYTES_MAX", "cannot_read", "open_regular", "read_regular"]
 
