@@ -18,6 +18,8 @@ from .runner import run_program
 __all__ = ["run_engine_twice"]
 
 _MOST_DEVICES = 15
+_MOST_SAID = 20
+"""Lines of a plan on a command line; more go into a file."""
 
 
 def run_engine_twice(
@@ -138,7 +140,10 @@ def run_engine_twice(
 def _settle(result: EngineRuns, again: EngineRun, compare: Compare | None) -> None:
     """Note whether the program itself is steady."""
     result.again = again
-    result.steady = not again.trouble and not difference(result.reference.value, again.value, compare)
+    if not again.trouble:
+        both = "in the first synchronous run", "in the second"
+        result.unsteady = difference(result.reference.value, again.value, compare, both)
+    result.steady = not (again.trouble or result.unsteady)
 
 
 def _found(name: str | Path, beside: Path) -> str:
@@ -156,11 +161,14 @@ def _seeded(plans: list[str], read: Plan, n: int, folder: Path) -> list[str]:
         return plans
     from dataclasses import replace
 
-    from ...formats.delays import print_plan
+    from ...formats.delays import print_line, print_plan
 
     def moved(line: Line) -> Line:
         return line if line.seed is None else replace(line, seed=(line.seed + n) % (1 << 64))
 
+    lines = tuple(map(moved, read.lines))
+    if len(lines) <= _MOST_SAID:
+        return [print_line(line) for line in lines]
     path = folder / f"seeds-{n + 1}.delays"
-    path.write_text(print_plan(replace(read, lines=tuple(map(moved, read.lines)))), encoding="utf-8")
+    path.write_text(print_plan(replace(read, lines=lines)), encoding="utf-8")
     return [str(path)]

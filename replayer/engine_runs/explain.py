@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...formats.errors import TapedelayError
 from ...formats.shown import plural, printable, quoted
+from .program import near
 from .results import EngineRun, EngineRuns
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def explain(runs: EngineRuns, baseline: str | Path | None = None) -> list[str]:
     if runs.verdict == "differs":
         lines += _differences(runs)
     elif runs.verdict == "unsteady" and runs.again is not None:
-        lines += ["  the second synchronous run has another value than the first"]
+        lines += list(_unsteady(runs, runs.again))
     failing = runs.failing
     if failing is None:
         return [*map(printable, lines)]
@@ -69,6 +70,14 @@ def _differences(runs: EngineRuns) -> Iterator[str]:
     if len(runs.runs) > 1:
         count = f"{len(runs.wrong)} of {plural(len(runs.runs), 'run')} differ"
         yield f"  {count}" + (", all in the same way" if runs.same_wrong and len(runs.wrong) > 1 else "")
+
+
+def _unsteady(runs: EngineRuns, again: EngineRun) -> Iterator[str]:
+    if again.fault is not None:
+        yield f"  the second synchronous run gave no value: {again.fault.found}"
+        return
+    yield f"  {runs.unsteady}"
+    yield "  give pick= a function that takes out of it the part that counts: the tokens, say, not the times"
 
 
 def _applied(run: EngineRun) -> Iterator[str]:
@@ -136,9 +145,7 @@ def _again(runs: EngineRuns, run: EngineRun, baseline: str | Path | None) -> Ite
 
 
 def _path(path: str | Path) -> str:
-    """Return a path as short as it can be typed here."""
-    near = os.path.relpath(path)
-    return quoted(str(path) if near.startswith(os.pardir) else near)
+    return quoted(near(path))
 
 
 def _command(run: EngineRun, env: Mapping[str, str | None]) -> str:

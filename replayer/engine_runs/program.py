@@ -14,12 +14,14 @@ from typing import Any
 from ...formats.errors import InfrastructureError, UsageError
 from .values import NotAValue, decode, is_empty
 
-__all__ = ["MAX_VALUE_BYTES", "Program", "program_of"]
+__all__ = ["MAX_VALUE_BYTES", "Program", "near", "program_of"]
 
 MAX_VALUE_BYTES = 1 << 30
 """Longest value that is read."""
 
 _VALUE = "{value}"
+_MAX_WORD = 4_000
+"""Longest description of a function on a command line."""
 _CHILD = Path(__file__).with_name("child.py")
 _EXPECTED = "a function of a module or file, `module:function`, `file.py:function`, or the words of a command"
 
@@ -51,6 +53,19 @@ class Program:
         described = folder / "program.json"
         described.write_text(json.dumps(self.function, indent=1), encoding="utf-8")
         return [sys.executable, "-P", str(_CHILD), str(described), str(value)]
+
+    def again(self, folder: Path) -> list[str]:
+        """Return a command line that a person can use later: it leaves no value, and needs no file of ours.
+
+        Only a function with very long arguments is read from the file in `folder`.
+        """
+        if self.function is None:
+            return [w.replace(_VALUE, "again.value") for w in self.words]
+        file = self.function["file"]
+        path = [near(p) for p in self.function["path"] if os.path.isdir(p) and not _at_home(p)]
+        text = json.dumps({**self.function, "file": None if file is None else near(file), "path": path})
+        command = [sys.executable, "-P", str(_CHILD)]
+        return [*command, text if len(text) <= _MAX_WORD else str(folder / "program.json")]
 
     def value(self, printed: Path, written: Path) -> Any:
         """Return the value that a run left.
@@ -87,6 +102,17 @@ class Program:
                 expected="a value to compare",
             )
         return value
+
+
+def near(path: str | Path) -> str:
+    """Return a path as short as it can be typed here."""
+    short = os.path.relpath(path)
+    return str(path) if short.startswith(os.pardir) else short
+
+
+def _at_home(path: str) -> bool:
+    """Whether every process of this Python looks there."""
+    return any(Path(path).is_relative_to(p) for p in (sys.prefix, sys.base_prefix))
 
 
 def program_of(

@@ -100,6 +100,8 @@ class EngineRuns:
         another value every time.
     steady : bool
         Whether the two synchronous runs are equal; True where there was no need for a second one.
+    unsteady : str
+        How they differ, in words.
     """
 
     setting: Setting
@@ -108,6 +110,7 @@ class EngineRuns:
     differences: list[str] = field(default_factory=list)
     again: EngineRun | None = None
     steady: bool = True
+    unsteady: str = ""
 
     @property
     def wrong(self) -> list[int]:

@@ -22,7 +22,8 @@ from ...formats.errors import (
     TapedelayError,
     UsageError,
 )
-from .program import Program
+from ...formats.shown import quoted
+from .program import Program, near
 from .results import EngineRun, Setting
 from .values import NotAValue, encode
 
@@ -78,17 +79,19 @@ def run_program(
     stem = setting.folder / title.replace(" ", "-")
     tape, value, told = stem.with_suffix(".tape"), stem.with_suffix(".value"), stem.with_suffix(".json")
     out, err, exact = stem.with_suffix(".out"), stem.with_suffix(".err"), stem.with_suffix(".delays")
-    for old in (value, told, exact):
+    error = Path(f"{value}.error")
+    for old in (value, told, exact, error):
         old.unlink(missing_ok=True)
-    options = ["-o", str(tape), "--force", "--devices", str(setting.devices), "--profile", setting.profile]
+    options = ["--force", "--devices", str(setting.devices), "--profile", setting.profile]
     for plan in plans:
         options += ["--delays", plan]
     if not plans:
         options.append("--sync")
-    words = [*options, "--", *program.command(setting.folder, value)]
-    command = ["tapedelay", "record", *words]
     if plans and allow_unmatched:
-        words.insert(0, "--allow-unmatched")
+        options.append("--allow-unmatched")
+    words = ["-o", str(tape), *options, "--", *program.command(setting.folder, value)]
+    # The folder may be gone by then: pytest keeps those of a few sessions.
+    command = ["tapedelay", "record", "-o", "again.tape", *options, "--", *program.again(setting.folder)]
     if plans and random:
         words = ["--write-plan", str(exact), *words]
     start = time.monotonic()
@@ -105,7 +108,8 @@ def run_program(
         command=command,
         said=_tail(err),
     )
-    trouble, fault = _trouble(report, run, setting.timeout_s if timed_out else None)
+    why = error.read_text(encoding="utf-8", errors="replace") if error.exists() else ""
+    trouble, fault = _trouble(report, run, setting.timeout_s if timed_out else None, why)
     if not trouble:
         try:
             found = program.value(out, value)
@@ -130,6 +134,8 @@ def _wait(words: list[str], setting: Setting, out: Path, err: Path) -> tuple[int
     env = {**os.environ, **{k: v for k, v in setting.env.items() if v is not None}}
     for name in [k for k, v in setting.env.items() if v is None]:
         env.pop(name, None)
+    if "TAPEDELAY_SYNC" not in setting.env:  # which run is synchronous is said by --sync alone
+        env.pop("TAPEDELAY_SYNC", None)
     path = json.dumps([os.path.abspath(p) for p in sys.path])
     try:
         with out.open("wb") as o, err.open("wb") as e:
@@ -188,7 +194,7 @@ def _tail(err: Path) -> str:
 
 
 def _trouble(
-    report: dict[str, Any], run: EngineRun, timeout_s: float | None
+    report: dict[str, Any], run: EngineRun, timeout_s: float | None, why: str
 ) -> tuple[str, TapedelayError | None]:
     """Return what went wrong, by a word and in words."""
     where = "on synchronous devices" if run.title.startswith("synchronous") else "under the plan"
@@ -200,7 +206,8 @@ def _trouble(
     faults = report.get("faults") or []
     if ended:
         return "failed", InfrastructureError(
-            f"the program failed {where}: {_ended(ended)}", expected="exit code 0"
+            f"the program failed {where}: {why or _ended(ended)}",
+            expected="a value" if why else "exit code 0",
         )
     if not faults:
         return "", None
@@ -211,11 +218,16 @@ def _trouble(
         CannotJudge.exit_code: ("vacuous", CannotJudge),
     }
     trouble, error = kinds.get(worst["exit_code"], ("unrecorded", InfrastructureError))
+    following = worst["next"]
+    if trouble == "unmatched" and run.tape is not None:
+        shown = quoted(near(run.tape))
+        names = f"the names that `tapedelay info --dump {shown}` prints"
+        following = f"correct them by {names}, or say allow_unmatched=True"
     return trouble, error(
         worst["found"],
         expected=worst["expected"],
         where=worst["where"] or where,
-        next_step=worst["next"],
+        next_step=following,
     )
 
 

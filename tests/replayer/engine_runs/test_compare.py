@@ -74,3 +74,9 @@ def test_a_function_that_fails_is_the_callers_error() -> None:
         difference(1, 2, lambda a, b: bool(1 / 0))
     with pytest.raises(UsageError, match="the comparison failed: ValueError"):
         difference(1, 2, lambda a, b: np.array([1, 2]))  # type: ignore[arg-type, return-value]
+
+
+def test_where_the_values_come_from_can_be_said() -> None:
+    assert difference([1], [2], runs=("before", "after")) == "[0]: 1 before, 2 after"
+    told = difference([1], [2], lambda a, b: False, ("before", "after"))
+    assert told == "[0]: 1 before, 2 after"

@@ -164,3 +164,42 @@ def test_a_damaged_value_is_named(tmp_path: Path) -> None:
     (tmp_path / "value").write_bytes(b"\5\0\0\0\0\0\0\0[1,")
     with pytest.raises(InfrastructureError, match="damaged"):
         program_of(twice, (), tmp_path).value(tmp_path / "out", tmp_path / "value")
+
+
+# --- the command line for later ---
+
+
+def again(program: Program, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run it as a person does, without any file that the first run made."""
+    return subprocess.run(program.again(folder), capture_output=True, text=True, check=False)
+
+
+def test_a_function_runs_again_without_a_file_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helper.py").write_text("N = 5\n")
+    (tmp_path / "it.py").write_text("import helper\ndef f(x): return [helper.N, x]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "gone"))
+    program = program_of("it.py:f", ["a 'b'"], tmp_path)
+    before = sorted(tmp_path.iterdir())
+    words = program.again(tmp_path / "nowhere")
+    assert '"file": "it.py"' in words[-1]
+    assert "gone" not in words[-1]
+    assert not any(p in words[-1] for p in (f'"{sys.prefix}/', f'"{sys.base_prefix}/'))
+    done = again(program, tmp_path / "nowhere")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("value ")
+    assert """: [5, "a 'b'"]""" in done.stdout
+    assert [p for p in sorted(tmp_path.iterdir()) if p.name != "__pycache__"] == before
+
+
+def test_very_long_arguments_stay_in_the_file(tmp_path: Path) -> None:
+    program = program_of("json:dumps", ["x" * 5_000], tmp_path)
+    program.command(tmp_path, tmp_path / "value")
+    assert program.again(tmp_path)[-1] == str(tmp_path / "program.json")
+    assert again(program, tmp_path).stdout.startswith("value ")
+
+
+def test_a_command_writes_its_value_here(tmp_path: Path) -> None:
+    assert program_of(["a", "--out={value}"], (), tmp_path).again(tmp_path) == ["a", "--out=again.value"]

@@ -13,6 +13,7 @@ import pytest
 
 from tapedelay.formats.errors import InfrastructureError, InputError, UsageError
 from tapedelay.replayer.engine_runs import EngineRun, EngineRuns, Setting, explain, run_engine_twice
+from tapedelay.replayer.engine_runs.compare import difference
 
 PLAN = "first copy on TAPE0 +1ms"
 
@@ -38,9 +39,35 @@ def test_a_program_that_fails(tmp_path: Path) -> None:
     text = "\n".join(explain(result))
     assert "the program failed on synchronous devices: exit code 1" in text
     assert "    no such model" in text
-    assert "to run it again: tapedelay record -o " in text
+    assert "to run it again: tapedelay record -o again.tape --force --devices 1 " in text
     killed = runs(tmp_path, "import os; os.kill(os.getpid(), 11)")
     assert "the program failed on synchronous devices: signal SIGSEGV" in "\n".join(explain(killed))
+
+
+def test_a_function_that_fails_is_told_as_if_nothing_had_called_it(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(
+        "def load():\n    raise OSError('no such model')\n\ndef answer():\n    load()\n"
+    )
+    result = run_engine_twice(f"{tmp_path}/engine.py:answer", plan=PLAN, folder=tmp_path / "runs")
+    lines = explain(result)
+    assert (
+        lines[1] == "  the program failed on synchronous devices: OSError: no such model (expected a value)"
+    )
+    assert lines[2:5] == [
+        "  it wrote:",
+        "    Traceback (most recent call last):",
+        f'      File "{tmp_path}/engine.py", line 5, in answer',
+    ]
+    assert not any("child.py" in line for line in lines if not line.startswith("to run it again"))
+
+
+def test_an_unsteady_program_is_told_where_and_what_helps() -> None:
+    """What `_settle` notes, in words; an engine's own is in tests/engines."""
+    result = made(1, 2, again=3)
+    result.unsteady = difference([5, 1], [5, 3], runs=("in the first synchronous run", "in the second"))
+    text = "\n".join(explain(result))
+    assert "  [1]: 1 in the first synchronous run, 3 in the second\n  give pick= a function" in text
+    assert "under the plan" not in text
 
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
