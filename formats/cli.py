@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,15 +29,21 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Entry(NamedTuple):
-    """Where a command lies and what it does."""
+    """Where a command lies, what it does, and the signal that it answers while it works."""
 
     module: str
     attribute: str
     help: str
+    answers: signal.Signals | None = None
 
 
 COMMANDS: dict[str, Entry] = {
-    "record": Entry("tapedelay.recorder.command", "record", "Run a program and record its schedule."),
+    "record": Entry(
+        "tapedelay.recorder.command",
+        "record",
+        "Run a program and record its schedule.",
+        signal.SIGUSR1,
+    ),
     "doctor": Entry(
         "tapedelay.recorder.doctor.command", "doctor", "Tell what can be recorded here, what not and why."
     ),
@@ -214,4 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> Any:
             stream.reconfigure(errors="backslashreplace")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    entry = COMMANDS.get(words[0]) if words else None
+    if entry is not None and entry.answers is not None:
+        # Until the command can answer, and when there is nothing to answer any more, it kills nothing.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {entry.answers})
+    sys.exit(run(words))

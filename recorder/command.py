@@ -69,6 +69,7 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 @click.option(
     "--last",
     metavar="N|TIME",
+    multiple=True,
     help="Flight recorder: keep only the last N records, or the last 30s (ms, s, m, h).",
 )
 @click.option("--force", is_flag=True, help="Replace a tape that is there.")
@@ -94,7 +95,7 @@ def record(
     allow_unmatched: bool,
     write_plan: Path | None,
     tap: bool,
-    last: str | None,
+    last: tuple[str, ...],
     force: bool,
     as_json: bool,
     json_file: Path | None,
@@ -133,17 +134,23 @@ def record(
         raise UsageError("a command and --from-spool", expected="one of them")
     if from_spool is None and not command:
         raise UsageError("no command", expected=_USAGE)
+    if len(last) > 1:
+        raise UsageError(
+            " and ".join(f"--last {n}" for n in last),
+            expected="one of them: records, or a time",
+            next_step="leave one out",
+        )
     if from_spool is not None:
         _refuse_for_spool({"--delays": delays, "--tap": tap, "--last": last, "--sync": sync})
     if delays or write_plan is not None:
         asked = replace(
             asked, delays=_delays(delays, allow_unmatched, write_plan, force, from_spool is not None)
         )
-    companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms, newest=last is not None)]
+    companions: list[Companion] = [] if no_telemetry else [Telemetry(telemetry_ms, newest=bool(last))]
     if tap:
         companions.append(Tap())
-    if last is not None:
-        companions.append(parse_last(last))
+    if last:
+        companions.append(parse_last(last[0]))
     companions.append(Saver())
     with patience() as signals:  # until everything is said
         if from_spool is not None:
@@ -199,16 +206,16 @@ def _say(result: Recording) -> None:
         say(printable(f"tapedelay: {text}"))
 
     if result.written:
-        computes = ", ".join(f"{n} {name}" for name, n in sorted(result.computes.items()))
+        computes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.computes.items()))
         line(
-            f"{result.ops} ops on {result.queues} queues in {result.output}"
+            f"{plural(result.ops, 'op')} on {plural(result.queues, 'queue')} in {result.output}"
             + (f" (computes: {computes})" * bool(computes))
         )
         if result.dropped:
-            line(f"these are the last ones, {result.dropped} older records were dropped")
+            line(f"these are the last ones; {result.dropped:,} older records were dropped")
         if not result.complete:
             line(
-                f"the recording is not complete ({result.lost} records lost)"
+                f"the recording is not complete ({plural(result.lost, 'record')} lost)"
                 if result.lost
                 else "the recording is not complete"
             )

@@ -48,13 +48,20 @@ def parse_last(text: str, where: str = "--last") -> Last:
     """
     found = re.fullmatch(r"([0-9]{1,12}|[0-9]{1,9}\.[0-9]{1,3})(ms|s|m|h)?", text.replace("_", ""))
     if found is None or ("." in found[1] and found[2] is None):
-        raise UsageError(f"{text[:40]!r}", expected=_FORM, where=where)
+        raise UsageError(f"{text[:40]!r}", expected=_FORM, where=where, next_step=_say(where))
     if found[2] is None:
         records = int(found[1])
         if not 0 < records <= _RECORDS_MAX:
-            raise UsageError(f"{records} records", expected=f"1 to {_RECORDS_MAX}", where=where)
+            raise UsageError(
+                f"{records} records", expected=f"1 to {_RECORDS_MAX:,}", where=where, next_step=_say(where)
+            )
         return Last(records=records)
     ms = round(float(found[1]) * _MS[found[2]])
     if not 0 < ms <= _MS_MAX:
-        raise UsageError(f"a time of {text[:40]}", expected="1ms to 168h", where=where)
+        raise UsageError(f"a time of {text[:40]}", expected="1ms to 168h", where=where, next_step=_say(where))
     return Last(ms=ms)
+
+
+def _say(where: str) -> str:
+    one, other = ("1_000_000", "'30s'") if where.endswith("=") else (" 1000000", " 30s")
+    return f"say {where}{one} for records, or {where}{other} for a time"

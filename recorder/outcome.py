@@ -171,8 +171,7 @@ def nothing_recorded(result: Recording, evidence: Evidence) -> TapedelayError:
             evidence,
         )
     if result.command_code:
-        # one line: the command has said more
-        return CannotJudge(f"{result.ended} before it used the engine{no_tape}", next_step="")
+        return _ended_before("it used the engine", result, no_tape, evidence)
     found = f"nothing was recorded: no process loaded the plugin{no_tape}"
     if evidence.hooks:
         return _cannot(found, _GIVE_WORK, evidence)
@@ -219,7 +218,7 @@ def faults_of(
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
     if missing and result.command_code and not result.computes:
         before = "the engine computed anything" if result.ops else "it used the engine"
-        return [CannotJudge(f"{result.ended} before {before}{no_tape}", next_step="")]
+        return [_ended_before(before, result, no_tape, evidence)]
     if missing and result.asked.devices == 0 and not _real(tape):
         leave_out = spelled("devices", result.asked, "0")
         return [
@@ -288,11 +287,20 @@ def _cannot(found: str, next_step: str, evidence: Evidence) -> CannotJudge:
     )
 
 
+def _ended_before(what: str, result: Recording, no_tape: str, evidence: Evidence) -> CannotJudge:
+    return CannotJudge(f"{result.ended} before {what}{no_tape}", next_step=_doctor(evidence))
+
+
 def ask_doctor(evidence: Evidence) -> str:
     """Return the command that looks closer, as the end of a next step; empty where it is that command."""
+    command = _doctor(evidence)
+    return f"; more is told by: {command}" if command else ""
+
+
+def _doctor(evidence: Evidence) -> str:
     if evidence.watched.processes:
         return ""
     command = " ".join(map(quoted, evidence.command))
-    return (
-        f"; more is told by: tapedelay doctor -- {command if 0 < len(command) <= _SHOWN_MAX else 'COMMAND'}"
-    )
+    if not evidence.command:  # a program that records itself cannot be recorded by another one
+        return "tapedelay doctor -- COMMAND, where COMMAND runs the engine without `with record(...)`"
+    return f"tapedelay doctor -- {command if len(command) <= _SHOWN_MAX else 'COMMAND'}"

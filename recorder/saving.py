@@ -22,7 +22,8 @@ from types import FrameType
 from typing import Any
 
 from ..formats.commands.common import printable, say
-from ..formats.errors import InfrastructureError, TapedelayError, UsageError
+from ..formats.errors import InfrastructureError, TapedelayError
+from ..formats.shown import plural
 from .hook import SITE
 from .outcome import Recording
 from .threads import start_without_signals
@@ -40,25 +41,27 @@ _LATER = "the engine goes on and its recording, too: ask again, or collect it wh
 _CHILD = "from tapedelay.recorder.saving import child; child()"
 
 
-def save() -> None:
+def save() -> bool:
     """Ask the recorder of this process to save what it has recorded so far; the engine goes on.
 
     Under ``tapedelay record -o NAME.tape`` the tape appears a moment later as ``NAME.1.tape``, then
     ``NAME.2.tape`` and so on. A C program calls ``tapedelay_save()`` of the plugin instead. Inside of
-    ``with record(...) as r`` call ``r.save(path)``.
+    ``with record(...) as r`` call ``r.save(path)``, which returns when the tape is there.
+
+    Returns
+    -------
+    bool
+        Whether it was asked. False where nobody listens, as outside of ``tapedelay record``: a program that
+        asks runs there, too.
 
     Raises
     ------
-    UsageError
-        Nobody records this process, or nobody listens.
+    InfrastructureError
+        The recorder cannot be asked.
     """
     spool = os.environ.get("TAPEDELAY_SPOOL", "")
     if not os.environ.get(_LISTENS) or not os.path.isdir(spool):
-        raise UsageError(
-            "this process is not recorded by `tapedelay record`",
-            expected="a recorder that can save",
-            next_step="run it under `tapedelay record`, or call save(path) of the recording",
-        )
+        return False
     try:
         _ask(Path(spool))
     except OSError as e:
@@ -67,6 +70,7 @@ def save() -> None:
             where=spool,
             next_step="see that the folder is there and can be written",
         ) from e
+    return True
 
 
 def _ask(spool: Path) -> None:
@@ -169,9 +173,11 @@ class Saver:
             target=self._listen, args=(result, spool), name="tapedelay saver", daemon=True
         )
         start_without_signals(thread)
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1} if in_main else ())
         try:
             yield {_LISTENS: "1"}
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             self._over.set()
             thread.join()
             if in_main:
@@ -207,6 +213,9 @@ class Saver:
                 return
 
     def _save(self, result: Recording, spool: Path, until_ns: int | None) -> None:
+        if not any(spool.glob("*.rec")):
+            say("tapedelay: nothing was recorded yet, so nothing is saved")
+            return
         while True:
             self._number += 1
             output = numbered(result.output, self._number)
@@ -218,7 +227,7 @@ class Saver:
             self._fault(result, e)
             return
         result.saved.append(output)
-        say(printable(f"tapedelay: saved {found['ops']} ops in {output}"))
+        say(printable(f"tapedelay: saved {plural(found['ops'], 'op')} in {output}"))
 
     def _fault(self, result: Recording, error: TapedelayError) -> None:
         result.faults.append(error)

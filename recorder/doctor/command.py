@@ -116,10 +116,12 @@ def _show(title: str, findings: Sequence[Finding]) -> None:
 
 
 def _conclude(command: Sequence[str], cannot: Sequence[Finding]) -> None:
+    words = " ".join(map(quoted, command))
     if cannot:
-        say_next(cannot[0].remedy)
+        again = f"tapedelay doctor -- {words}" if command else "tapedelay doctor"
+        say_next(f"{cannot[0].remedy}; then: {again}")
     elif command:
-        say_next(f"tapedelay record -o run.tape -- {' '.join(map(quoted, command))}")
+        say_next(f"tapedelay record -o run.tape -- {words}")
     else:
         say_next("tapedelay doctor -- COMMAND")
 

@@ -99,9 +99,8 @@ def examine(
             findings.append(_tap(result))
         findings += [_fault(f, result, evidence, bool(spools)) for f in result.faults]
         if result.untold:
-            findings.append(
-                Finding("exit-code", LIMIT, f"{result.ended}; what it did until then is recorded")
-            )
+            until = "; what it did until then is recorded" * result.written
+            findings.append(Finding("exit-code", LIMIT, f"{result.ended}{until}"))
     return Examined(findings, max((f.exit_code for f in result.faults), default=0))
 
 
@@ -204,7 +203,8 @@ def _fault(fault: TapedelayError, result: Recording, evidence: Evidence, loaded:
     else:
         code = "no-work" if loaded else "not-loaded"
     found = fault.found.partition("; no tape was written")[0]
-    remedy = fault.next_step or "see what the command says, and try it by itself"
+    by_itself = "see what the command says, and try it by itself"
+    remedy = by_itself if code == "ended-early" else fault.next_step
     if result.spool is not None and str(result.spool) in remedy:  # which goes with our folder
         remedy = "record it with --keep-spool and please report it with what that keeps"
     return Finding(code, NO, found, remedy)

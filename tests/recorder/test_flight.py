@@ -186,11 +186,12 @@ def test_saving_in_a_process_of_its_own(engine: Callable[..., Any], tmp_path: Pa
 
 
 def test_saving_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not recorded"):
-        save()
+    assert not save()  # a program that asks runs without a recorder, too
     monkeypatch.setenv("TAPEDELAY_SPOOL", str(tmp_path))
+    assert not save()
+    assert not any(tmp_path.iterdir())
     monkeypatch.setenv("TAPEDELAY_SAVE", "1")
-    save()
+    assert save()
     assert sorted(p.name.split("-")[0] for p in tmp_path.iterdir()) == ["hold", "save"]
 
 
@@ -209,8 +210,33 @@ def test_what_last_may_say(text: str, expected: Last) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "0s", "s", "1d", "1e9", "2000000000", "200h", "1 s"])
 def test_what_it_may_not(text: str) -> None:
-    with pytest.raises(UsageError, match="--last"):
+    with pytest.raises(UsageError, match="--last") as error:
         parse_last(text)
+    assert error.value.next_step == "say --last 1000000 for records, or --last 30s for a time"
+    with pytest.raises(UsageError, match="last=") as error:
+        parse_last(text, "last=")
+    assert error.value.next_step == "say last=1_000_000 for records, or last='30s' for a time"
+
+
+def test_tapes_of_an_earlier_run_stay(engine: Callable[..., Any], tmp_path: Path) -> None:
+    folder = working(engine(devices=2), 3)
+    (tmp_path / "run.1.tape").mkdir()
+    (tmp_path / "run.3.tape.zip").write_text("another form")
+    result = Recording(tmp_path / "run.tape", Asked())
+    saver = Saver()
+    for _ in range(2):
+        saver._save(result, folder, None)
+    assert result.saved == [tmp_path / "run.2.tape", tmp_path / "run.3.tape"]
+    assert not any((tmp_path / "run.1.tape").iterdir())
+
+
+def test_a_request_before_anything_was_recorded_is_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Recording(tmp_path / "run.tape", Asked())
+    Saver()._save(result, tmp_path, None)
+    assert (result.faults, result.saved) == ([], [])
+    assert "nothing was recorded yet, so nothing is saved" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_work_on_the_device_gives_zero_and_the_next_step(cli: Any, engine: Any, 
     spool = computing(e, e.queues[0])
     done = cli("record", "-o", "run.tape", "--devices", "1", *python(copy_spool(spool)))
     assert done.returncode == 0, done.stderr
-    assert "1 ops on 2 queues in run.tape (computes: 1 TAPE0)" in done.stderr
+    assert "1 op on 2 queues in run.tape (computes: 1 TAPE0)" in done.stderr
     assert done.stderr.splitlines()[-1] == "next: tapedelay check run.tape"
     assert load_tape(tmp_path / "run.tape").table("ops").num_rows == 1
     assert leftovers(tmp_path) == ["run.tape"]
@@ -309,19 +309,20 @@ def test_json_can_go_to_a_file(cli: Any, engine: Any, tmp_path: Path) -> None:
         ((sys.executable, "-c", "import os; os.kill(os.getpid(), 2)"), "130 (SIGINT)"),
     ],
 )
-def test_a_command_that_fails_before_the_engine_gets_one_line(
+def test_a_command_that_fails_before_the_engine_gets_one_line_and_the_next_one(
     cli: Any, tmp_path: Path, command: tuple[str, ...], ended: str
 ) -> None:
     done = cli("record", "-o", "run.tape", "--", *command)
     assert done.returncode == int(ended.split()[0])
     ours = [n for n in done.stderr.splitlines() if n.startswith(("tapedelay:", "  next", "next"))]
     assert ours == [
-        f"tapedelay: ERROR: the command ended with {ended} before it used the engine; no tape was written"
+        f"tapedelay: ERROR: the command ended with {ended} before it used the engine; no tape was written",
+        f"  next: tapedelay doctor -- {' '.join(map(shlex.quote, command))}",
     ]
     assert leftovers(tmp_path) == []
 
 
-def test_a_command_that_fails_after_the_plugin_was_loaded_gets_one_line_too(
+def test_a_command_that_fails_after_the_plugin_was_loaded_gets_the_same(
     cli: Any, engine: Any, tmp_path: Path
 ) -> None:
     e = engine()
@@ -330,10 +331,18 @@ def test_a_command_that_fails_after_the_plugin_was_loaded_gets_one_line_too(
     for words in ([], ["--devices", "1"], ["--devices", "0"]):
         done = cli("record", "-o", "run.tape", *words, *fails)
         assert done.returncode == 1
-        assert done.stderr.splitlines() == [
+        said, following = done.stderr.splitlines()
+        assert said == (
             "tapedelay: ERROR: the command ended with 1 before it used the engine; no tape was written"
-        ]
+        )
+        assert following.startswith("  next: tapedelay doctor -- ")
     assert leftovers(tmp_path) == []
+
+
+def test_one_length_of_the_flight_recorder(cli: Any) -> None:
+    done = cli("record", "-o", "run.tape", "--last", "5", "--last", "30s", "--", "true")
+    assert done.returncode == 2
+    assert "--last 5 and --last 30s (expected one of them" in done.stderr
 
 
 def test_a_command_that_fails_after_its_work_is_recorded(cli: Any, engine: Any) -> None:
@@ -509,6 +518,33 @@ def test_nothing_heavy_is_imported_before_the_engine_has_ended() -> None:
 
 
 # --- signals ----------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_too_early_or_too_late_kills_nothing(tmp_path: Path, engine: Any) -> None:
+    """SIGUSR1 while the command's module is imported, and when the tape is collected."""
+    e = engine()
+    spool = computing(e, e.queues[0])
+    (tmp_path / "plugin.so").write_text("")
+    entry = (
+        "import os, signal, sys\n"
+        "from tapedelay.formats.cli import main\n"
+        "class Asks:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name in ('tapedelay.recorder.command', 'tapedelay.recorder.engines.ggml.collect'):\n"
+        "            open(name, 'w').close()\n"
+        "            os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "sys.meta_path.insert(0, Asks())\n"
+        "main()\n"
+    )
+    shows = "import signal\nprint(signal.SIGUSR1 in signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", entry, "record", "-o", "run.tape", *python(copy_spool(spool) + shows)],
+        cwd=tmp_path, env={**os.environ, "TAPEDELAY_PLUGIN": str(tmp_path / "plugin.so")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert load_tape(tmp_path / "run.tape").rows("ops") == 1
+    assert len(list(tmp_path.glob("tapedelay.recorder.*"))) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

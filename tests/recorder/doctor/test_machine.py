@@ -233,8 +233,12 @@ def test_without_a_plugin_the_command_is_not_tried(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TAPEDELAY_PLUGIN", str(tmp_path / "absent.so"))
-    assert run(["doctor", "--", "touch", str(tmp_path / "ran")]) == 4
-    assert "the command was not tried" in capsys.readouterr().err
+    ran = tmp_path / "ran"
+    assert run(["doctor", "--", "touch", str(ran)]) == 4
+    err = capsys.readouterr().err
+    assert "the command was not tried" in err
+    assert err.splitlines()[-1].startswith("next: ")
+    assert err.splitlines()[-1].endswith(f"; then: tapedelay doctor -- touch {ran}")
     assert not (tmp_path / "ran").exists()
 
 

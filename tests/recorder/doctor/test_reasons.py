@@ -250,7 +250,14 @@ def test_a_failing_command_that_was_recorded(look: Callable[..., Examined], host
     done = look("sh", "-c", f"{host}; exit 7", HOST="compute")
     assert done.exit_code == 0
     (limit,) = [f for f in done.findings if f.state == LIMIT and f.code == "exit-code"]
-    assert "the command ended with 7" in limit.found
+    assert limit.found == "the command ended with 7; what it did until then is recorded"
+
+
+def test_a_failing_command_of_which_nothing_was_recorded(look: Callable[..., Examined]) -> None:
+    done = look(sys.executable, "-I", "-c", "raise SystemExit(1)")
+    assert no(done).code == "import-hook-off"
+    (limit,) = [f for f in done.findings if f.state == LIMIT and f.code == "exit-code"]
+    assert limit.found == "the command ended with 1"
 
 
 def test_a_tap_through_which_no_call_passes(look: Callable[..., Examined], host: Path) -> None:
