@@ -44,6 +44,10 @@ class Patience:
         raise KeyboardInterrupt
 
 
+def _too_late(number: int, frame: FrameType | None) -> None:
+    """Do nothing. A function: what is ignored outright would be ignored by the command, too."""
+
+
 @contextmanager
 def patience() -> Iterator[Patience]:
     """Take over the signals that end a process, but for those that it ignores.
@@ -57,6 +61,9 @@ def patience() -> Iterator[Patience]:
             # None: a handler that Python did not set and could not restore
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 before[number] = signal.signal(number, ours._on_signal)
+        # A request to save, answered only while the command runs: one that comes later must not end us.
+        if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+            before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _too_late)
     try:
         yield ours
     finally:
