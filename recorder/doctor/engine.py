@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...formats.errors import SpoolError, TapedelayError
+from ...formats.errors import MissingInput, SpoolError, TapedelayError
 from ..asked import Asked
 from ..companion import Companion
 from ..evidence import Evidence, Watched, evidence_of
@@ -92,7 +92,7 @@ def examine(
         try:
             evidence = evidence_of(result.spool, command)
             spools = _spools(result.spool)
-        except SpoolError:  # that is among the faults
+        except (MissingInput, SpoolError):  # that is among the faults
             evidence, spools = Evidence(command, watched=watch.watched), []
         findings += _recorded(spools, result)
         if companions and result.ops:

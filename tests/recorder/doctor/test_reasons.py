@@ -137,6 +137,11 @@ def test_an_environment_that_was_removed(look: Callable[..., Examined], host: Pa
     assert "host was started without the variables of the recording" in found.found
 
 
+def test_a_program_that_removes_the_recording(look: Callable[..., Examined]) -> None:
+    found = no(look("sh", "-c", 'rm -rf "$TAPEDELAY_SPOOL"'))
+    assert found.found == "the raw recording was removed while the command ran"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 def test_a_program_that_runs_as_another_user(
     look: Callable[..., Examined], host: Path, tmp_path: Path
