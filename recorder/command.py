@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ..formats.commands.common import FILE, printable, quoted, say, say_next
 from ..formats.errors import UsageError
@@ -64,7 +65,10 @@ _USAGE = "tapedelay record -o run.tape [OPTIONS] -- COMMAND..."
 @click.option("--allow-unmatched", is_flag=True, help="A line of the plan that delays no op is no error.")
 @click.option("--write-plan", type=FILE, metavar="FILE", help="Write the applied delays as an exact plan.")
 @click.option(
-    "--tap", is_flag=True, help="Record the scheduler's own view, too: step, split, graphs (LD_PRELOAD)."
+    "--tap/--no-tap",
+    default=False,
+    show_default=True,
+    help="Record the scheduler's own view, too: step, split, graphs (LD_PRELOAD).",
 )
 @click.option(
     "--last",
@@ -141,7 +145,7 @@ def record(
             next_step="leave one out",
         )
     if from_spool is not None:
-        _refuse_for_spool({"--delays": delays, "--tap": tap, "--last": last, "--sync": sync})
+        _refuse_for_spool()
     if delays or write_plan is not None:
         asked = replace(
             asked, delays=_delays(delays, allow_unmatched, write_plan, force, from_spool is not None)
@@ -185,12 +189,19 @@ def _delays(
     )
 
 
-def _refuse_for_spool(given: Mapping[str, object]) -> None:
-    """Refuse options that say how a program is to run, where it ran long ago."""
-    for option, value in given.items():
-        if value:
+_OF_RUNS = ("delays", "last", "tap", "sync", "profile", "telemetry_ms", "no_telemetry", "keep_spool")
+"""Parameters that say how a program is to run and what becomes of its raw recording."""
+
+
+def _refuse_for_spool() -> None:
+    """Refuse what was given and has no effect on a program that ran long ago."""
+    context = click.get_current_context()
+    for name in _OF_RUNS:
+        if context.params[name] and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(
-                f"{option} and --from-spool", expected="one of them: a recording that ran is what it is"
+                f"--{name.replace('_', '-')} and --from-spool",
+                expected="one of them: a recording that ran is what it is",
+                next_step="leave one out",
             )
 
 

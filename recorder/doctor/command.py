@@ -36,7 +36,12 @@ _NEEDED = ("plugin", "place", "space", "mapping")
     help="End COMMAND after so long; it need not come to its end.",
 )
 @device_options
-@click.option("--no-tap", is_flag=True, help="Do not try the tap (LD_PRELOAD).")
+@click.option(
+    "--tap/--no-tap",
+    default=True,
+    show_default=True,
+    help="Try what record --tap adds, the scheduler's view (LD_PRELOAD); record leaves it out by default.",
+)
 @click.option(
     "-o",
     "--output",
@@ -52,7 +57,7 @@ def doctor(
     seconds: float,
     devices: int | None,
     profile: str,
-    no_tap: bool,
+    tap: bool,
     output: Path,
     as_json: bool,
     command: tuple[str, ...],
@@ -73,7 +78,7 @@ def doctor(
     if not as_json:
         _show("this machine", machine)
     engine: Examined | None = None
-    tap = not no_tap and any(f.code == "tap" and f.state == OK for f in machine)
+    tap = tap and any(f.code == "tap" and f.state == OK for f in machine)
     missing = any(f.state == NO and f.code in _NEEDED for f in machine)
     if command and not missing:
         with patience() as signals, _stdout_to_stderr(as_json):
