@@ -158,15 +158,16 @@ def window_of_steps(tape: Tape, begin: int, end: int) -> Tape:
             "a range of steps, on a tape whose ops have no step",
             expected="a tape whose recorder saw the steps of the engine",
             where=tape.where,
-            next_step="choose the ops by id: --ops A:B",
+            next_step="choose the ops by id, --ops FIRST:LAST, or record again with `tapedelay record --tap`",
         )
     rows = np.flatnonzero(known & (step >= begin) & (step < end))
     if not rows.size:
+        there = f"{int(step[known].min())}:{int(step[known].max()) + 1}"
         raise UsageError(
-            f"no op of steps {begin}:{end}",
-            expected=f"steps of {int(step[known].min())}:{int(step[known].max()) + 1}",
+            f"no op of steps {begin}:{end if end < 1 << 62 else ''}",
+            expected=f"steps of {there}",
             where=tape.where,
-            next_step="choose others",
+            next_step=f"say --steps {there}, or a part of it",
         )
     op = ops.ints("op")
     return window(tape, int(op[rows[0]]), int(op[rows[-1]]) + 1)

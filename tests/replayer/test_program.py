@@ -74,10 +74,12 @@ def test_window_of_steps() -> None:
     assert window_of_steps(tape, 1, 2).table("ops")["op"].to_pylist() == [3, 4]
     assert window_of_steps(tape, 0, 2).table("ops")["op"].to_pylist() == [1, 2, 3, 4]
     assert window_of_steps(tape, 1, 9).table("ops")["op"].to_pylist() == [3, 4, 5]
-    with pytest.raises(UsageError, match=r"no op of steps 2:3 \(expected steps of 0:4\)"):
+    with pytest.raises(UsageError, match=r"no op of steps 2:3 \(expected steps of 0:4\)") as error:
         window_of_steps(tape, 2, 3)
-    with pytest.raises(UsageError, match="whose ops have no step"):
+    assert error.value.next_step == "say --steps 0:4, or a part of it"
+    with pytest.raises(UsageError, match="whose ops have no step") as error:
         window_of_steps(parse("1 | host | H | | A[0:8] |").tape(), 0, 1)
+    assert "`tapedelay record --tap`" in error.value.next_step
 
 
 def test_a_window_says_what_it_does_not_replay() -> None:

@@ -26,9 +26,8 @@ def require_perfetto() -> Any:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError as e:
         raise InfrastructureError(
-            f"the package perfetto cannot be imported: {e}",
-            expected="it is needed for this format",
-            next_step="pip install perfetto (or tapedelay[export])",
+            f"the format perfetto needs the package perfetto, which cannot be imported: {e}",
+            next_step="pip install 'tapedelay[export]', or: pip install perfetto",
         ) from None
     return perfetto_trace_pb2
 
