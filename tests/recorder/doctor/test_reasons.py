@@ -138,8 +138,10 @@ def test_an_environment_that_was_removed(look: Callable[..., Examined], host: Pa
 
 
 def test_a_program_that_removes_the_recording(look: Callable[..., Examined]) -> None:
-    found = no(look("sh", "-c", 'rm -rf "$TAPEDELAY_SPOOL"'))
-    assert found.found == "the raw recording was removed while the command ran"
+    done = look("sh", "-c", 'rm -rf "$TAPEDELAY_SPOOL"')
+    found = [f.found for f in done.findings if f.state == NO]
+    assert found == ["the raw recording was removed while the command ran"]
+    assert done.exit_code == 5
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
