@@ -162,7 +162,7 @@ def _next(asked: Asked, report: Report) -> str:
     if asked.baseline is not None:
         this += f" --baseline {quoted(asked.baseline)}"
     if report.exit_code == 0 and not litmus:
-        return f"tapedelay info --dump --no-times {tape}  # compare it with another run's by diff"
+        return f"tapedelay replay {this} --delays 'seed=1 max=200us' --repeat {_repeat(report.ops_checked)}"
     if report.exit_code != 1:
         if not litmus and any(c.name == "device_compute" for c in report.conditions):
             return "tapedelay doctor -- COMMAND  # why nothing was recorded on a device"
@@ -178,6 +178,11 @@ def _next(asked: Asked, report: Report) -> str:
     left = [g for g in report.groups if not g.example.accepted]
     ids = [op.op for op in left[0].example.ops]
     return f"tapedelay export {tape} --format litmus --ops {min(ids)}:{max(ids) + 1}"
+
+
+def _repeat(ops: int) -> int:
+    """Return how often a replay of so many ops takes seconds."""
+    return 1_000 if ops <= 20_000 else 100 if ops <= 200_000 else 10
 
 
 def render(report: Report, *, show_all: bool = False) -> list[str]:

@@ -26,15 +26,17 @@ from ...formats.errors import UsageError
 from ...formats.load import load_tape
 from ...formats.shown import plural
 from ...formats.tape import Tape
+from ...formats.window import windows
 from ...formats.write import write_tape
 from ..backends.protocol import Options
 from ..check import Baseline, read_baseline
 from .api import replay
+from .following import Asked, after_replay, after_search
 from .preparing import plan_from
 from .render import render_replay, render_search
 from .result_tape import result_tape
 from .results import Replay
-from .search import Attempt, Search, search
+from .search import Attempt, search
 
 __all__ = ["replay_command"]
 
@@ -170,7 +172,7 @@ def replay_command(
         for m in result.matched:
             if not m.count:
                 say(printable(f"warning: {_line_name(result.plan, m.line)} matched no op: {m.text}"))
-        say_next(_next(asked, result, out))
+        say_next(after_replay(asked, result, out))
     return result.exit_code
 
 
@@ -194,10 +196,9 @@ def _search(
             progress=told,
         )
     found = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
-    written = _write_plans(to.plans, found, to.force) if to.plans is not None else []
+    written = _write_plans(to.plans, found, tape, to.force) if to.plans is not None else []
     if to.plan is not None and found:
-        assert found[0].plan is not None
-        write_text(to.plan, print_plan(found[0].plan))
+        write_text(to.plan, print_plan(_found(found[0], tape)))
     elif to.plan is not None:
         say(f"no delay was found: {quoted(to.plan)} is not written")
     if to.as_json:
@@ -207,52 +208,9 @@ def _search(
             click.echo(printable(line))
         if to.plans is not None:
             say(f"{plural(len(written), 'plan')} in {quoted(to.plans)}")
-        say_next(_next_of_search(asked, result, written))
+        plans = written or ([to.plan] if found and to.plan is not None else [])
+        say_next(after_search(asked, result, plans, tape))
     return result.exit_code
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The command line, as far as the next one depends on it."""
-
-    tape: Path
-    backend: str = "virtual"
-    delays: tuple[str, ...] = ()
-    pin: bool = False
-    ops: str | None = None
-    steps: str | None = None
-    repeat: int = 1
-    variant: str | None = None
-    baseline: Path | None = None
-    time_scale: float = 1.0
-    compact: bool = False
-    timeout: float | None = None
-    every: bool = False
-    margin: str | None = None
-
-    @property
-    def on_backend(self) -> list[str]:
-        """The option that names the backend, and those that it reads; empty for the default."""
-        if self.backend == "virtual":
-            return []
-        words = [f"--backend {quoted(self.backend)}"]
-        if self.time_scale != 1:
-            words.append(f"--time-scale {self.time_scale:.12g}")
-        words += ["--compact"] * self.compact
-        return words if self.timeout is None else [*words, f"--timeout {self.timeout:.12g}"]
-
-    def command(self, *more: str) -> str:
-        """Return the command line that does the same, with more options."""
-        words = ["tapedelay replay", quoted(self.tape)]
-        for name, value in (
-            ("--variant", self.variant),
-            ("--ops", self.ops),
-            ("--steps", self.steps),
-            ("--baseline", self.baseline),
-        ):
-            if value is not None:
-                words += [name, quoted(value)]
-        return " ".join([*words, *more])
 
 
 @dataclass(frozen=True)
@@ -352,7 +310,18 @@ def _line_name(plan: Plan, line: int) -> str:
     return f"{plan.name}:{line}"
 
 
-def _write_plans(folder: Path, attempts: list[Attempt], force: bool) -> list[Path]:
+def _found(attempt: Attempt, tape: Tape) -> Plan:
+    """Return the plan of an attempt, with what keeps an engine from following it."""
+    plan = attempt.plan
+    assert plan is not None
+    if any(isinstance(n.anchor, int) for n in plan.lines):
+        return replace(plan, notes=(*plan.notes, "an op id is of this tape alone: `record` cannot take it"))
+    if windows(tape.manifest):
+        return replace(plan, notes=(*plan.notes, "counted in a window: in a whole run it means another op"))
+    return plan
+
+
+def _write_plans(folder: Path, attempts: list[Attempt], tape: Tape, force: bool) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -362,44 +331,6 @@ def _write_plans(folder: Path, attempts: list[Attempt], force: bool) -> list[Pat
         what = _PLAIN.sub("-", f"{attempt.finding.fault}-{attempt.finding.buffer}").strip("-")[:60]
         path = folder / f"{at:03}-{what}.delays"
         check_output(path, force=force)
-        assert attempt.plan is not None
-        write_text(path, print_plan(attempt.plan))
+        write_text(path, print_plan(_found(attempt, tape)))
         files.append(path)
     return files
-
-
-def _next(asked: Asked, result: Replay, out: Path | None) -> str:
-    """Return the next useful command, ready to be pasted."""
-    if out is not None:
-        return f"tapedelay check {quoted(out)}"
-    expressions = result.expressions
-    seeds = any(n.seed is not None for n in result.plan.lines)
-    given = expressions if seeds and len(expressions) <= 20 else list(asked.delays)
-    delays = [f"--delays {quoted(d)}" for d in given]
-    if result.verdict in ("confirmed", "wrong") or result.facts.unknown:
-        if result.backend == "virtual":
-            more = ["--backend threads --pin"] * (result.verdict != "unknown")
-        else:
-            more = [*asked.on_backend, "--pin", *["--repeat 100"] * asked.pin]
-        return asked.command(*delays, *more)
-    if result.verdict in ("deadlock", "unknown"):
-        return f"tapedelay check {quoted(asked.tape)}"
-    if result.interrupted and result.verdict == "cannot judge":
-        words = [*asked.on_backend, *delays, *["--pin"] * asked.pin]
-        return asked.command(*words, f"--repeat {asked.repeat}")
-    if result.verdict == "cannot judge":
-        return f"tapedelay info {quoted(asked.tape)}"
-    if any(not g.example.accepted for g in result.report.groups):
-        return asked.command(*asked.on_backend, "--search")
-    return replace(asked, baseline=None).command("--delays 'seed=1 max=200us' --repeat 1000")
-
-
-def _next_of_search(asked: Asked, result: Search, written: list[Path]) -> str:
-    shown = [a for a in result.of("confirmed") + result.of("unknown") if a.expression]
-    if written:
-        return asked.command(*asked.on_backend, f"--delays {quoted(written[0])}")
-    if shown:
-        return asked.command(*asked.on_backend, f"--delays {quoted(shown[0].expression)}")
-    if result.of("confirmed"):
-        return asked.command(*asked.on_backend)
-    return f"tapedelay check {quoted(asked.tape)}"

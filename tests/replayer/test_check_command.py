@@ -98,9 +98,9 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, bug: Path, capsys: Captu
     assert after(tape, "--baseline", known) == f"replay '{tape}' --baseline '{known}' --search"
     assert after(tape, "--baseline", known, "--all") == f"export '{tape}' --format litmus --ops 0:2"
     known.write_text(accepted)
-    diff = "  # compare it with another run's by diff"
-    assert after(tape, "--baseline", known) == f"info --dump --no-times '{tape}'{diff}"
-    assert after(clean) == f"info --dump --no-times '{clean}'{diff}"
+    random = "--delays 'seed=1 max=200us' --repeat 1000"
+    assert after(tape, "--baseline", known) == f"replay '{tape}' --baseline '{known}' {random}"
+    assert after(clean) == f"replay '{clean}' {random}"
     assert after(litmus) == f"info {litmus}"
     idle = folder / "idle.tape"
     write_tape(under(Manifest(engine={"device_compute": False}), ggml_like(synchronised=True)), idle)

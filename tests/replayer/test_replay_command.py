@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,58 @@ def test_what_is_no_tape(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "foreign.tape.zip").write_bytes(b"no zip")
     assert run(["replay", str(tmp_path / "foreign.tape.zip"), "--search"]) == 3
     assert run(["replay", BAD, "--variant", "fixed"]) == 2
+
+
+def test_a_written_plan_is_what_comes_next(bug: str, tmp_path: Path, capsys: Capture) -> None:
+    plan = str(tmp_path / "found it.delays")
+    write = ["--write-plan", plan, "--force"]
+    run(["replay", bug, "--search", *write])
+    assert again(capsys.readouterr().err) == ["replay", bug, "--delays", plan]
+    # The recording of an engine: the plan is for the engine where its delays are long enough.
+    run(["replay", BAD, "--search", *write])
+    err = capsys.readouterr().err
+    assert again(err.split("  # ")[0]) == ["replay", BAD, "--delays", plan]
+    assert err.endswith("  # for the engine: search with --margin 50ms\n")
+    run(["replay", BAD, "--search", "--margin", "50ms", *write])
+    played = ["--devices", "1", "--profile", "vulkan-like"]
+    arguments = ["record", "-o", "late.tape", *played, "--delays", plan, "--", "COMMAND"]
+    assert again(capsys.readouterr().err) == arguments
+    (line,) = read_plan(plan).lines
+    assert line.ns > 50_000_000
+    # Nothing was found, nothing was written.
+    run(["replay", GOOD, "--search", "--write-plan", str(tmp_path / "none.delays")])
+    assert again(capsys.readouterr().err) == ["check", GOOD]
+
+
+def test_a_long_repetition_shows_how_far_it_is_and_ends_by_ctrl_c(bug: str) -> None:
+    words = ["replay", bug, "--delays", "seed=1 max=2us", "--repeat", "10000000"]
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tapedelay", *words],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while b"replaying bug.litmus" not in seen or b"%" not in seen:
+            seen += os.read(ours, 4096)
+        child.send_signal(signal.SIGINT)
+        reader = threading.Thread(target=_drain, args=(ours,), daemon=True)  # a full terminal would block it
+        reader.start()
+        out, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert re.search(r"interrupted after [\d,]+ of 10,000,000 runs", out), out
+
+
+def _drain(file: int) -> None:
+    with contextlib.suppress(OSError):  # the other end is closed
+        while os.read(file, 4096):
+            pass
 
 
 def test_search_names_the_delay_that_replay_takes(bug: str, capsys: Capture) -> None:
