@@ -159,8 +159,10 @@ def test_progress() -> None:
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
-    with pytest.raises(InfrastructureError, match="pip install perfetto"):
+    with pytest.raises(InfrastructureError, match="needs the package perfetto") as error:
         export(parse(TEXT).tape())
+    assert "pip install 'tapedelay[export]'" in error.value.next_step
+    assert not error.value.expected
 
 
 def test_the_package_is_loaded_when_a_trace_is_written_only() -> None:
