@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from .definitions import Spool
 from .delays import before_start_ns
-from .joins import Ints, last_equal
+from .joins import Ints, Mask, is_kind, last_equal
 from .layout import NO_QUEUE, Flag, Kind
 from .places import Places
 
-__all__ = ["Called", "is_kind"]
+__all__ = ["Called"]
 
 _DONE_IN_PART = (Kind.COMPUTE, Kind.SCHED_COMPUTE)
 _NO_OP = (Kind.NONE, Kind.QUEUE_INIT, Kind.EXEC, Kind.DELAY, Kind.GAP)
@@ -22,15 +22,6 @@ _OF_THE_HOST = (
     Kind.SCHED_COMPUTE, Kind.SCHED_ALLOC, Kind.SCHED_RESET,
 )  # fmt: skip
 _WAITS = (Kind.SYNC, Kind.EVENT_SYNC)
-
-Mask = npt.NDArray[np.bool_]
-
-
-def is_kind(kinds: npt.NDArray[np.uint8], *wanted: int) -> Mask:
-    """Return which records are of some kinds."""
-    table = np.zeros(256, np.bool_)
-    table[list(wanted)] = True
-    return table[kinds]
 
 
 class Called:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .called import Called, Mask, is_kind
+from .called import Called
 from .definitions import Spool
-from .joins import Ints, by_value, codes
+from .joins import Ints, Mask, by_value, codes, is_kind
 from .layout import NO_QUEUE, NONE, BufferFlag, Flag, Kind
 from .record import Record
 from .serial import Call

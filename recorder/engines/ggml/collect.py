@@ -34,6 +34,7 @@ from .process import ProcessCollector
 from .rows import AccessSets, OpRows
 from .spool import read_spools
 from .tapped import tap_notes
+from .thread_rows import thread_rows
 
 __all__ = ["collect", "collect_directory", "hook_reports"]
 
@@ -169,13 +170,16 @@ class _Collector:
                 p,
                 at,
                 s.shift_ns - self.origin_ns,
+                threads=threads,
                 rows=self.rows,
                 sets=self.sets,
                 builder=self.builder,
                 naming=self.naming,
                 graphs=self.graphs,
             )
-            for p, (s, at) in enumerate(zip(self.spools, positions, strict=True))
+            for p, (s, at, threads) in enumerate(
+                zip(self.spools, positions, thread_rows(self.spools), strict=True)
+            )
         ]
         for d in done:
             d.run()

@@ -8,9 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Ints", "by_value", "codes", "counts_so_far", "last_equal"]
+__all__ = ["Ints", "Mask", "by_value", "codes", "counts_so_far", "is_kind", "last_equal"]
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def is_kind(kinds: npt.NDArray[np.uint8], *wanted: int) -> Mask:
+    """Return which records are of some kinds."""
+    table = np.zeros(256, np.bool_)
+    table[list(wanted)] = True
+    return table[kinds]
 
 
 def last_equal(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Ints:

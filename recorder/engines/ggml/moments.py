@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from .accesses import Cover
-from .called import Called, Mask
+from .called import Called
 from .inputs import Moment
-from .joins import Ints, by_value, codes
+from .joins import Ints, Mask, by_value, codes
 from .layout import NONE, Flag, Kind
 from .sets import TouchedBytes
 

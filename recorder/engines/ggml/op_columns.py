@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .called import Called, is_kind
+from .called import Called
 from .definitions import Spool
-from .joins import codes, counts_so_far
+from .joins import codes, counts_so_far, is_kind
 from .layout import NONE, Flag, Kind
 from .places import Places
 from .rows import SELF, Block, OpRows

@@ -11,8 +11,12 @@ from .aliases import Root, common_roots
 from .definitions import DeviceType, Spool
 from .last import used_buffers, used_events
 from .layout import NONE, BufferFlag
+from .thread_rows import ThreadRows
 
-__all__ = ["Naming", "Places"]
+__all__ = ["OTHER_THREADS", "Naming", "Places"]
+
+OTHER_THREADS = "other threads"
+"""Name of a row of threads which nothing orders."""
 
 _ADDRESS_END = 1 << 63
 
@@ -38,14 +42,16 @@ class Places:
     host : int
         Host device. The engine's CPU device is the same memory and has no queue of its own.
     threads : list of int or None
-        Queue of each host thread; None for the plugin's own workers.
+        Queue of each host thread, which it may share (`thread_rows`); None for the plugin's own workers.
     queues : list of int or None
         Queue of each backend object; None where it works on the calling thread.
     devices, buffers, syncs : list of int
         Tape ids by spool id.
     """
 
-    def __init__(self, spool: Spool, builder: TapeBuilder, naming: Naming, process: int) -> None:
+    def __init__(
+        self, spool: Spool, builder: TapeBuilder, naming: Naming, process: int, rows: ThreadRows
+    ) -> None:
         self.spool = spool
         self.process = process
         self._builder = builder
@@ -58,7 +64,7 @@ class Places:
             process=process,
         )
         self.devices = [self._device(i, naming, prefix) for i in range(len(spool.devices))]
-        self.threads = self._threads(naming, prefix)
+        self.threads = self._threads(naming, prefix, rows)
         self.queues = [self._queue(i, naming, prefix) for i in range(len(spool.queues))]
         # A flight recorder's window: what nothing in it names is left out. Nobody asks for its id.
         whole = not spool.dropped
@@ -80,12 +86,14 @@ class Places:
             name=naming.fresh("devices", prefix + d.name), kind=d.kind, profile=profile, process=self.process
         )
 
-    def _threads(self, naming: Naming, prefix: str) -> list[int | None]:
-        queues: list[int | None] = []
-        for calls in self.spool.host_threads():
-            name = naming.fresh("queues", f"{prefix}host{len(queues) - queues.count(None)}") if calls else ""
-            queues.append(self._thread(name) if calls else None)
-        return queues
+    def _threads(self, naming: Naming, prefix: str, rows: ThreadRows) -> list[int | None]:
+        made: dict[int, int] = {}
+        callers = [t for t, leader in enumerate(rows.leaders) if leader is not None]
+        for number, thread in enumerate(callers):
+            if rows.leaders[thread] == thread:
+                name = OTHER_THREADS if thread in rows.shared else f"host{number}"
+                made[thread] = self._thread(naming.fresh("queues", prefix + name))
+        return [None if leader is None else made[leader] for leader in rows.leaders]
 
     def _thread(self, name: str) -> int:
         return self._builder.queue(device=self.host, name=name, kind="host_thread", process=self.process)

@@ -9,14 +9,14 @@ import numpy as np
 
 from ....formats.builder import TapeBuilder
 from ....formats.tape import Coverage, Process
-from .called import Called, is_kind
+from .called import Called
 from .calls import call_log
 from .definitions import Spool
 from .delays import Applied, applied, wanted_slots
 from .gaps import ops_of_gap
 from .graphs import GraphTables
 from .inputs import Filling, infer
-from .joins import Ints, codes, last_equal
+from .joins import Ints, codes, is_kind, last_equal
 from .layout import Flag, Kind
 from .moments import moments
 from .op_columns import NULL, OpColumns
@@ -27,6 +27,7 @@ from .said import process_notes
 from .serial import Call, handovers
 from .sets import TouchedBytes
 from .steps import Steps
+from .thread_rows import ThreadRows
 
 __all__ = ["ProcessCollector"]
 
@@ -48,6 +49,8 @@ class ProcessCollector:
         The place of each record in the issue order of all processes.
     shift_ns : int
         Added to the process's times gives times since the tape's origin.
+    threads : ThreadRows
+        Rows of its host threads.
     rows, sets, builder, naming, graphs
         Where rows, tables and names go.
     """
@@ -59,6 +62,7 @@ class ProcessCollector:
         positions: Ints,
         shift_ns: int,
         *,
+        threads: ThreadRows,
         rows: OpRows,
         sets: AccessSets,
         builder: TapeBuilder,
@@ -72,7 +76,8 @@ class ProcessCollector:
         self.rows = rows
         self.builder = builder
         self.naming = naming
-        self.places = Places(spool, builder, naming, process)
+        self.threads = threads
+        self.places = Places(spool, builder, naming, process, threads)
         self.steps = Steps(spool)
         self._first_graph = graphs.add(spool, self.places, process, self.steps, positions)
         self._touched = TouchedBytes(self.places, sets)
@@ -114,6 +119,7 @@ class ProcessCollector:
         block = columns.add(self.shift_ns)
         self._name_syncs(calls)
         self._add_gaps()
+        self._add_begins()
         self._complete(calls, block)
         self._resolve_split_copies(calls, block)
         self._resolve_events(calls, block)
@@ -296,6 +302,12 @@ class ProcessCollector:
                     values["sync"] = self._sync("gap")
                 self.rows.add_values(gap.position, SELF, values)
 
+    def _add_begins(self) -> None:
+        """Say where a thread begins on a row of others: what stands before it is in no known order."""
+        for record, thread in self.threads.begins:
+            words = {"kind": "mark", "name": "another thread", "access_set": None, "origin": "inferred"}
+            self._insert(int(self.positions[record]), BEFORE, thread, **words)
+
     def _add_handovers(self, log: list[Call]) -> None:
         for before, after, why in handovers(log, self._last_of):
             self.handovers[why] += 1
@@ -349,15 +361,16 @@ class ProcessCollector:
 
     def coverage(self) -> list[Coverage]:
         """Return how much was seen of each of the process's queues."""
+        unsure = {self.places.threads[t] for t in self.threads.shared}
         entries = [
             Coverage(
                 q,
-                accesses=self._level(self._ops_on[q] - self._unknown_on[q], self._ops_on[q]),
+                accesses=self._level(self._ops_on[q] - self._unknown_on[q], self._ops_on[q] + (q in unsure)),
                 host_accesses="partial",
                 waits="partial",
                 times=self._level(self._timed_on[q], self._timeable_on[q]),
             )
-            for q in self.places.threads
+            for q in dict.fromkeys(self.places.threads)
             if q is not None
         ]
         entries += [
@@ -382,4 +395,5 @@ class ProcessCollector:
             failed_computes=self.failed_computes,
             unresolved=self.unresolved,
             unsplit=self.steps.unsplit,
+            threads=self.threads,
         )

@@ -6,6 +6,7 @@ import os
 
 from .definitions import Spool
 from .layout import Stop
+from .thread_rows import ThreadRows
 
 __all__ = ["process_notes"]
 
@@ -16,7 +17,9 @@ _STOPPED = {
 }
 
 
-def process_notes(spool: Spool, *, failed_computes: int, unresolved: int, unsplit: int) -> list[str]:
+def process_notes(
+    spool: Spool, *, failed_computes: int, unresolved: int, unsplit: int, threads: ThreadRows
+) -> list[str]:
     """Return what is to be said about the recording of a process.
 
     Parameters
@@ -25,6 +28,8 @@ def process_notes(spool: Spool, *, failed_computes: int, unresolved: int, unspli
         What it wrote.
     failed_computes, unresolved, unsplit : int
         Computes that failed, waits whose record was not seen, steps without splits.
+    threads : ThreadRows
+        Where its host threads are.
     """
     found = list(spool.notes)
     if failed_computes:
@@ -37,6 +42,12 @@ def process_notes(spool: Spool, *, failed_computes: int, unresolved: int, unspli
         found.append(
             f"{unsplit} steps were computed in other pieces than the scheduler's splits: "
             "their ops have no split"
+        )
+    if threads.begins:
+        callers = len(threads.leaders) - threads.leaders.count(None)
+        found.append(
+            f"{callers:,} host threads: more than a tape has queues, so that {len(threads.begins):,} of them "
+            f"share {len(threads.shared)} with others though nothing orders them; nothing is called clean"
         )
     if spool.torn:
         found.append("the last definition was cut short: the process died while it wrote it")
