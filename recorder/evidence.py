@@ -34,9 +34,11 @@ class Seen:
     secure : bool
         The system changed its user or capabilities when it began (setuid, file capabilities).
     plugin : bool
-        Whether the plugin is mapped.
+        Whether the plugin was loaded.
     exporting, hidden : tuple of str
         Mapped files that contain ggml: those that export its functions, and those that export none.
+    seen_s : float
+        Between the first look at it and the last one.
     """
 
     command: tuple[str, ...] = ()
@@ -46,6 +48,7 @@ class Seen:
     plugin: bool = False
     exporting: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    seen_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -126,7 +129,7 @@ def _seen(data: Any) -> Seen:
     several = (seen.command, seen.exporting, seen.hidden)
     texts = all(isinstance(t, tuple) and all(isinstance(w, str) for w in t) for t in several)
     flags = all(isinstance(f, bool) for f in (seen.environment or False, seen.secure, seen.plugin))
-    if not (texts and flags and isinstance(seen.executable, str)):
+    if not (texts and flags and isinstance(seen.executable, str) and isinstance(seen.seen_s, float)):
         raise TypeError
     return seen
 

@@ -166,14 +166,22 @@ def _static_ggml(e: Evidence) -> Reason | None:
     return None
 
 
+_LONG_ENOUGH_S = 0.2
+"""A process that lived shorter may have loaded the plugin behind the back of whoever looks."""
+
+
 def _never_loaded(e: Evidence) -> Reason | None:
     for p in e.watched.processes:
         if p.exporting and not p.plugin:
+            brief = p.seen_s < _LONG_ENOUGH_S
+            never = "never asked it to load a backend"
+            unloaded = "ended before it could be seen to load a backend" if brief else never
+            look = "see what it said on stderr; " * brief
             return Reason(
                 "not-loaded",
-                f"{p.name} uses ggml ({_names(p.exporting)}) and never asked it to load a backend",
-                "use a build whose ggml loads GGML_BACKEND_PATH (it calls ggml_backend_load_all), or the "
-                "Python packages xllamacpp or llama_cpp",
+                f"{p.name} uses ggml ({_names(p.exporting)}) and {unloaded}",
+                f"{look}use a build whose ggml loads GGML_BACKEND_PATH (it calls ggml_backend_load_all), or "
+                "the Python packages xllamacpp or llama_cpp",
             )
     return None
 

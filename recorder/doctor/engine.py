@@ -89,6 +89,8 @@ def examine(
         )
         assert result.spool is not None
         findings = [*_processes(watch.watched), *_packages(result.spool)]
+        if watch.fault:
+            findings.append(_unwatched(watch.fault))
         try:
             evidence = evidence_of(result.spool, command)
             spools = _spools(result.spool)
@@ -127,6 +129,15 @@ def _processes(watched: Watched) -> Iterator[Finding]:
         yield Finding("processes", OK, f"programs that ran: {shown}")
     if watched.stopped_s is not None:
         yield Finding("stopped", OK, f"the command was ended after {watched.stopped_s:g} s, as asked for")
+
+
+def _unwatched(fault: str) -> Finding:
+    return Finding(
+        "watch",
+        LIMIT,
+        f"the command's processes could not all be looked at ({fault})",
+        "see that /proc can be read and that there is memory left: what is said of programs may lack some",
+    )
 
 
 # --- what was recorded --------------------------------------------------------------------------------------

@@ -40,10 +40,14 @@ class _Process:
     secure: bool = False
     mapped: set[str] = field(default_factory=set)
     looks: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
 
 
 class Watch:
     """Watches a command, and ends it after a while (a `Companion`).
+
+    Where it cannot look any more it still ends the command.
 
     Parameters
     ----------
@@ -56,21 +60,27 @@ class Watch:
     ----------
     watched : Watched
         What was seen, once the command has ended.
+    fault : str
+        Why it was not all that there was to see; empty: it was.
     """
 
     def __init__(self, command: Sequence[str], limit_s: float) -> None:
         self.watched = Watched()
+        self.fault = ""
         self._command = command
         self._limit_s = limit_s
         self._stop = threading.Event()
         self._processes: dict[tuple[int, str], _Process] = {}
         self._stopped = False
         self._family = _Family()
+        self._known: list[int] = []
+        self._caller = 0
 
     @contextmanager
     def along(self, result: Recording, spool: Path) -> Iterator[Mapping[str, str]]:
         """Watch until the context is left; what was seen is left in the spool."""
-        self._family.members()  # the first look is the longest
+        self._caller = threading.get_ident()
+        self._members()  # the first look is the longest
         thread = threading.Thread(target=self._run, name="watch", daemon=True)
         start_without_signals(thread)
         try:
@@ -78,7 +88,11 @@ class Watch:
         finally:
             self._stop.set()
             thread.join()
-            self.watched = self._judge()
+            try:
+                self.watched = self._judge(spool)
+            except Exception as e:
+                self._fail(e)
+                self.watched = Watched((), self._stopped_s)
             if self._stopped:
                 result.command_code = 0
             with suppress(OSError):
@@ -89,8 +103,11 @@ class Watch:
         killed_s = begun_s + self._limit_s + _MERCY_S
         while True:
             looked_s = time.monotonic()
-            for pid in self._family.members():
-                self._look(pid)
+            for pid in self._members():
+                try:
+                    self._look(pid)
+                except Exception as e:  # the command is to be ended all the same
+                    self._fail(e)
             now_s = time.monotonic()
             if now_s >= killed_s:
                 self._signal(signal.SIGKILL)
@@ -104,9 +121,28 @@ class Watch:
                 return
 
     def _signal(self, number: int) -> None:
-        for pid in self._family.members():
+        members = self._members()
+        if not members and self.fault and number == signal.SIGTERM:
+            signal.pthread_kill(self._caller, number)  # it waits for the command, and hands it on
+        for pid in members:
             with suppress(OSError):
                 os.kill(pid, number)
+
+    def _members(self) -> list[int]:
+        """Return the command's processes; where that cannot be found out, our children that are known."""
+        try:
+            self._known = self._family.members()
+        except Exception as e:
+            self._fail(e)
+            self._known = [pid for pid in self._known if _is_child(pid)]
+        return self._known
+
+    def _fail(self, error: Exception) -> None:
+        self.fault = self.fault or f"{type(error).__name__}: {error}".rstrip(": ")
+
+    @property
+    def _stopped_s(self) -> float | None:
+        return self._limit_s if self._stopped else None
 
     def _look(self, pid: int) -> None:
         proc = Path(f"/proc/{pid}")
@@ -121,6 +157,8 @@ class Watch:
         if (pid, executable) not in self._processes and len(self._processes) >= _PROCESSES_MAX:
             return
         seen = self._processes.setdefault((pid, executable), _Process(executable))
+        seen.last_s = time.monotonic()
+        seen.first_s = seen.first_s or seen.last_s
         seen.looks += 1
         seen.mapped.update(filter(None, [executable]))
         seen.secure = seen.secure or hidden
@@ -140,17 +178,35 @@ class Watch:
                 if len(words_of_line) == 6 and words_of_line[5].startswith("/"):
                     seen.mapped.add(words_of_line[5].removesuffix(" (deleted)"))
 
-    def _judge(self) -> Watched:
+    def _judge(self, spool: Path) -> Watched:
+        plugin = os.path.realpath(ggml_plugin())
+        proven = _pids(spool)
+        last = {pid: p for (pid, _), p in self._processes.items()}  # what a process became in the end
+        for pid in proven & set(last):
+            last[pid].mapped.add(plugin)
         programs = {p.executable for p in self._processes.values()}
         alone = _program(self._command)
         seen = list(self._processes.values())
         if alone is not None and alone.executable not in programs:  # it ended before it could be looked at
             seen.insert(0, alone)
-        plugin = os.path.realpath(ggml_plugin())
         kinds = {plugin: ""}
-        return Watched(
-            tuple(_judged(p, kinds, plugin) for p in seen), self._limit_s if self._stopped else None
-        )
+        return Watched(tuple(_judged(p, kinds, plugin) for p in seen), self._stopped_s)
+
+
+def _pids(spool: Path) -> set[int]:
+    """Return the processes that loaded the plugin, by what it left in the spool: a look may come too late."""
+    names = [p.name.partition("-")[0] for p in spool.glob("*.rec")]
+    names += [p.stem.removeprefix("refused-") for p in spool.glob("refused-*.txt")]
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+
+def _is_child(pid: int) -> bool:
+    """Whether this is a child of ours that was not waited for: nobody else has its number then."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def _program(command: Sequence[str]) -> _Process | None:
@@ -177,6 +233,7 @@ def _judged(p: _Process, kinds: dict[str, str], plugin: str) -> Seen:
         plugin in p.mapped,
         tuple(sorted(path for path in p.mapped if kinds[path] == "exporting")),
         tuple(sorted(path for path in p.mapped if kinds[path] == "hidden")),
+        p.last_s - p.first_s,
     )
 
 
