@@ -348,6 +348,6 @@ def test_what_the_engine_fixture_says_where_no_engine_runs(tests: pytest.Pyteste
             "expected: equal; got: vacuous",
             "no work ran on the device: a right answer would mean nothing",
             "  on synchronous devices: nothing was recorded: *",
-            "to run it again: tapedelay record -o *synchronous.tape --force --devices 1 * --sync -- *",
+            "to run it again: tapedelay record -o again.tape --force --devices 1 * --sync -- *",
         ]
     )
