@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .small_commands import ENTRY
 
 STANDIN_NVML = Path(__file__).parent / "telemetry" / "standin_nvml.c"
 COMMIT = 0x7AD0C0DE
@@ -268,3 +272,23 @@ def no_driver(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("no-driver")
     (folder / "libnvidia-ml.so.1").write_text("no library")
     return {"LD_LIBRARY_PATH": str(folder)}
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run ``tapedelay`` in ``tmp_path`` with a plugin that exists but that nobody loads."""
+    plugin = tmp_path / "plugin.so"
+    plugin.write_text("")
+
+    def call(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", ENTRY, *words],
+            cwd=tmp_path,
+            env={**os.environ, "TAPEDELAY_PLUGIN": str(plugin), **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return call
