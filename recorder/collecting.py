@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..formats.errors import InfrastructureError, SpoolError, TapedelayError
 from ..formats.shown import quoted
 from .evidence import Evidence, evidence_of
+from .late_bar import late_bar
 from .outcome import Recording, faults_of, nothing_recorded
 from .patience import Patience
 
@@ -60,9 +61,9 @@ def collect(
         elif result.spool is None:
             result.faults.append(nothing_recorded(result, evidence))
         else:
-            finish(
-                result, collect_directory(spool), evidence, judge_default=True, spool=spool, where=str(kept)
-            )
+            with late_bar("collecting the recording") as bar:
+                tape = collect_directory(spool, progress=bar)
+                finish(result, tape, evidence, judge_default=True, spool=spool, where=str(kept))
             result.spool = None
     except Exception as e:
         result.faults.append(lost(result, e))

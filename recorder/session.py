@@ -23,6 +23,7 @@ from .companion import Companion
 from .evidence import evidence_of
 from .flight import Last, parse_last
 from .hook import engine_hook
+from .late_bar import late_bar
 from .launch import environment, from_environment, run
 from .outcome import Recording
 from .patience import Patience
@@ -105,14 +106,9 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     result = Recording(target(output, asked, force), asked)
     spool = Path(spool)
     refuse_tape(spool)
-    finish(
-        result,
-        collect_directory(spool),
-        evidence_of(spool),
-        judge_default=False,
-        spool=spool,
-        where=str(spool),
-    )
+    with late_bar("collecting the recording") as bar:
+        tape = collect_directory(spool, progress=bar)
+        finish(result, tape, evidence_of(spool), judge_default=False, spool=spool, where=str(spool))
     return result
 
 

@@ -574,3 +574,20 @@ def test_the_accesses_of_a_meta_call_are_its_childrens(engine: Callable[..., Any
     tape = collected(e)
     assert [o["access_set"] for o in ops(tape)] == [0, 1]
     assert {c.accesses for c in tape.manifest.coverage} == {"full"}
+
+
+@pytest.mark.parametrize(
+    ("same", "ended", "said"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_process_that_went_on_as_another_program(
+    engine: Callable[..., Any], same: bool, ended: bool, said: bool
+) -> None:
+    first = engine(pid=7, boot=5, mono_ns=10, wall_ns=1_000)
+    first.w.head["flags"] = int(ended)
+    second = engine(pid=7 if same else 8, boot=5, mono_ns=20_000, wall_ns=21_000)
+    for e in (first, second):
+        e.w.record("sync", queue=e.queues[0], end=e.w.now + 20)
+    tape = collected(first, second)
+    found = [n for n in tape.manifest.notes if "(exec)" in n]
+    assert [n.startswith("process 0 went on as another program") for n in found] == [True] * said
+    assert tape.manifest.complete is ended

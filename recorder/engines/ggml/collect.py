@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....formats.builder import TapeBuilder
+from ....formats.commands.progress import Progress
 from ....formats.errors import InfrastructureError, SpoolError
 from ....formats.profiles import BUILTIN
 from ....formats.rules.manifest import looks_like_path
@@ -32,6 +33,7 @@ from .last import cut_off, keep_last, line_up
 from .places import Naming
 from .process import ProcessCollector
 from .rows import AccessSets, OpRows
+from .said import exec_notes
 from .spool import read_spools
 from .tapped import tap_notes
 from .thread_rows import thread_rows
@@ -50,10 +52,14 @@ _TEXT_MAX = 500
 _SAID_MAX = 100
 _LINES_MAX = 1000
 """Lines of a plan that the manifest holds."""
+_READ, _WALKED, _STEPS = 40, 85, 100
+"""Percent of the work that is done when all spools are read, and when their ops are made."""
 _REPORT = ("package", "version", "fault")
 
 
-def collect_directory(directory: Path, *, until_ns: int | None = None) -> Tape:
+def collect_directory(
+    directory: Path, *, until_ns: int | None = None, progress: Progress | None = None
+) -> Tape:
     """Read all spools of a directory and return them as one tape.
 
     Parameters
@@ -62,13 +68,18 @@ def collect_directory(directory: Path, *, until_ns: int | None = None) -> Tape:
         The folder.
     until_ns : int, optional
         CLOCK_MONOTONIC: the processes go on, and what they record from then on is left out.
+    progress : callable, optional
+        Told now and then how much is done.
 
     Raises
     ------
     SpoolError
         There is nothing to collect, or a spool is damaged.
     """
+    say = progress or _nobody
+    say(0, _STEPS)
     spools = read_spools(directory)
+    say(_READ, _STEPS)
     if until_ns is not None:
         cut_off(spools, until_ns)
     line_up(spools)
@@ -80,7 +91,7 @@ def collect_directory(directory: Path, *, until_ns: int | None = None) -> Tape:
             where=directory.name,
             next_step="see that the program loads ggml and that ggml can load plugins",
         )
-    tape = collect(spools, tap_asked=(directory / TAP_ASKED).exists())
+    tape = _Collector(spools, (directory / TAP_ASKED).exists(), say).tape()
     tape.manifest = replace(tape.manifest, delays=_plan(directory))
     packages = hook_reports(directory)
     if packages and tape.manifest.engine:
@@ -146,11 +157,16 @@ def collect(spools: Sequence[Spool], *, tap_asked: bool = False) -> Tape:
     Times count from the first record of any process; processes are lined up by the monotonic clock that they
     share, else by their wall clocks. Addresses, process ids and device descriptions stay behind.
     """
-    return _Collector(spools, tap_asked).tape()
+    return _Collector(spools, tap_asked, _nobody).tape()
+
+
+def _nobody(done: int, total: int) -> None:
+    """Nobody wants to know how much is done."""
 
 
 class _Collector:
-    def __init__(self, spools: Sequence[Spool], tap_asked: bool) -> None:
+    def __init__(self, spools: Sequence[Spool], tap_asked: bool, say: Progress) -> None:
+        self._say = say
         self.spools = list(spools)
         self.tap_asked = tap_asked
         self.builder = TapeBuilder()
@@ -181,8 +197,12 @@ class _Collector:
                 zip(self.spools, positions, thread_rows(self.spools), strict=True)
             )
         ]
+        records = max(1, sum(len(s.records) for s in self.spools))
+        seen = 0
         for d in done:
             d.run()
+            seen += len(d.spool.records)
+            self._say(_READ + (_WALKED - _READ) * seen // records, _STEPS)
         ops = self.rows.finish()
         for d in done:
             d.link_buffers()
@@ -215,6 +235,7 @@ class _Collector:
                 "api_version": first.api_version,
             }
         notes = tap_notes(self.spools, self.tap_asked)
+        notes += exec_notes(self.spools)
         for d in done:
             notes += [n for n in map(_mask, d.notes()[-_SAID_MAX:]) if n not in notes]
         handed = sum((d.handovers for d in done), Counter[str]())

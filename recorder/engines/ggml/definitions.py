@@ -120,6 +120,8 @@ class Spool:
         What a flight recorder was asked to keep: so many records, or those of the last ns; 0 = not by this.
     boot : int
         Processes with the same number (not 0) share one monotonic clock.
+    pid : int
+        The process's own number; it stays out of tapes.
     common_ns : int or None
         `shift_ns` where it is not the process's own clock that says it.
     torn : bool
@@ -148,6 +150,7 @@ class Spool:
     last_records: int = 0
     last_ns: int = 0
     boot: int = 0
+    pid: int = 0
     common_ns: int | None = None
     api_version: int = 0
     engine: str = ""

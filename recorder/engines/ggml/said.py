@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from .definitions import Spool
 from .layout import Stop
 from .thread_rows import ThreadRows
 
-__all__ = ["process_notes"]
+__all__ = ["exec_notes", "process_notes"]
 
 _STOPPED = {
     Stop.MEMORY: "the process ran out of memory",
@@ -53,6 +54,24 @@ def process_notes(
         found.append("the last definition was cut short: the process died while it wrote it")
     if spool.failed:
         found.append(_stopped(spool))
+    return found
+
+
+def exec_notes(spools: Sequence[Spool]) -> list[str]:
+    """Return which processes went on as another program, which cuts their recordings short."""
+    found = []
+    for i, s in enumerate(spools):
+        later = [
+            j
+            for j, t in enumerate(spools)
+            if s.pid and (t.pid, t.boot) == (s.pid, s.boot) and t.mono_ns > s.mono_ns
+        ]
+        if later and not s.ended:
+            after = min(later, key=lambda j: spools[j].mono_ns)
+            found.append(
+                f"process {i} went on as another program (exec), which is process {after}: "
+                "its recording stops there without an end"
+            )
     return found
 
 

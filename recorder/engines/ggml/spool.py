@@ -92,6 +92,7 @@ def read_spool(path: Path) -> Spool:
         last_records=parts.dropped.records if parts.dropped else 0,
         last_ns=parts.dropped.ns if parts.dropped else 0,
         boot=int(header["boot"]),
+        pid=int(header["pid"]),
     )
     check_header(spool, where)
     read_definitions(path.with_suffix(".def"), spool)
