@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,12 +117,10 @@ def _screen(f: dict[str, Any]) -> list[str]:
     lines.append(f"span       {span}{steps}, {f['processes']} process{'es' if f['processes'] > 1 else ''}")
     for head, rows in (("devices", f["devices"]), ("queues", f["queues"])):
         shown = [r for r in rows if head == "devices" or r["ops"]]
-        said = [_device(r) if head == "devices" else _queue(r) for r in shown[:_LIST_MAX]]
-        if len(shown) > _LIST_MAX:
-            said.append(f"and {len(shown) - _LIST_MAX} more")
+        said = _first(shown, _device if head == "devices" else _queue)
         if len(shown) < len(rows):
             said.append(f"{len(rows) - len(shown)} without ops")
-        lines += [f"{head if i == 0 else '':11}{text}" for i, text in enumerate(said)]
+        lines += _block(head, said)
     kinds = ", ".join(f"{k} {n:,}" for k, n in f["ops_by_kind"].items())
     lines.append(f"ops        {f['ops']:,}" + (f": {kinds}" if kinds else ""))
     others = ", ".join(
@@ -131,18 +130,31 @@ def _screen(f: dict[str, Any]) -> list[str]:
     )
     lines.append(f"sets       {f['access_sets']:,} access sets of {f['tables'].get('accesses', 0):,} rows")
     lines.append(f"tables     {others or 'nothing else'}")
-    shown = [_counter(c) for c in f["telemetry"][:_COUNTERS_MAX]]
-    if len(f["telemetry"]) > _COUNTERS_MAX:
-        shown.append(f"and {len(f['telemetry']) - _COUNTERS_MAX} more counters")
-    lines += [f"{'telemetry' if i == 0 else '':11}{text}" for i, text in enumerate(shown)]
-    shown = [f"{d['text']} (applied {plural(d['count'], 'time')})" for d in f["delays"][:_LIST_MAX]]
-    if len(f["delays"]) > _LIST_MAX:
-        shown.append(f"and {len(f['delays']) - _LIST_MAX} more lines")
-    lines += [f"{'delays' if i == 0 else '':11}{text}" for i, text in enumerate(shown)]
+    lines += _block("telemetry", _first(f["telemetry"], _counter, _COUNTERS_MAX, " counters"))
+    lines += _block("delays", _first(f["delays"], _delay, more=" lines"))
     waits, unknown = f["unresolved"], f["unknown_accesses"]
     lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
     lines += [f"note       {n}" for n in f["notes"]]
     return lines
+
+
+def _first(
+    rows: Sequence[dict[str, Any]],
+    say_row: Callable[[dict[str, Any]], str],
+    limit: int = _LIST_MAX,
+    more: str = "",
+) -> list[str]:
+    """Return the first rows in words, and how many more there are."""
+    said = [say_row(r) for r in rows[:limit]]
+    return said + [f"and {len(rows) - limit:,} more{more}"] * (len(rows) > limit)
+
+
+def _block(head: str, said: Sequence[str]) -> list[str]:
+    return [f"{head if i == 0 else '':11}{text}" for i, text in enumerate(said)]
+
+
+def _delay(d: dict[str, Any]) -> str:
+    return f"{d['text']} (applied {plural(d['count'], 'time')})"
 
 
 def _device(d: dict[str, Any]) -> str:
