@@ -20,13 +20,10 @@ from tapedelay.formats.load import load_tape
 from tapedelay.formats.switches import SWITCHES, TABLE, Effect
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer import _core
-from tapedelay.replayer.backends.protocol import Options
-from tapedelay.replayer.backends.virtual import VirtualBackend
 from tapedelay.replayer.check import check_tape
 from tapedelay.replayer.check.command import render
 from tapedelay.replayer.check.hiding import candidates
 from tapedelay.replayer.columns import core_tape
-from tapedelay.replayer.program import Program
 
 from .brute_force import BruteForce
 from .random_tapes import BYTES, random_tape
