@@ -27,7 +27,7 @@ void missed(const delay_part & p) { counts_of(p.line).missed.fetch_add(1, std::m
 
 entry note(const delay_part & p, uint64_t slot, uint32_t filler) {
     if (slot == NO_RECORD) return {};
-    entry e = take(K_DELAY, 0xffff, 0);
+    entry e = take(K_DELAY, NO_QUEUE, 0);
     if (!e) return e;
     put(e, slot, p.ns, 0, p.line, p.place + filler, NONE);
     return e;

@@ -56,7 +56,7 @@ uint64_t current_slot() {
 
 void record_exec(uint64_t slot, uint64_t start_ns, uint64_t end_ns) {
     if (slot == NO_SLOT) return;
-    entry e = take(K_EXEC, 0xffff, 0);
+    entry e = take(K_EXEC, NO_QUEUE, 0);
     if (!e) return;
     put(e, slot, 0, 0, NONE, NONE, NONE);
     e.r->issue_ns = start_ns;

@@ -16,7 +16,6 @@ namespace td {
 
 namespace {
 
-constexpr uint16_t NO_QUEUE = 0xffff;
 enum : uint32_t { PARALLEL = 1, OFFLOADS = 2, LATE = 4 };
 
 // ggml's rules serialise the calls on one scheduler.

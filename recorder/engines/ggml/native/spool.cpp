@@ -342,7 +342,7 @@ static void mark_gap(lane & l) {
     r->a = l.lost;
     r->d = r->e = r->name = NONE;
     r->thread = l.thread - 1;
-    r->queue = 0xffff;
+    r->queue = NO_QUEUE;
     r->kind = K_GAP;
     __atomic_store_n(&r->commit, COMMIT ^ static_cast<uint32_t>(l.slot++), __ATOMIC_RELEASE);
     l.lost = 0;

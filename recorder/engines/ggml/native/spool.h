@@ -20,6 +20,7 @@ constexpr uint64_t SPOOL_MAGIC   = 0x304c4f4f50534454ull;  // "TDSPOOL0"
 constexpr uint32_t SPOOL_VERSION = 0;
 constexpr uint32_t COMMIT        = 0x7ad0c0deu;
 constexpr uint32_t NONE          = 0xffffffffu;
+constexpr uint16_t NO_QUEUE      = 0xffff;
 
 struct spool_header {          // offset 0 of STEM.rec
     uint64_t magic;
@@ -69,7 +70,7 @@ struct record {
     uint32_t d, e;             // by kind
     uint32_t name;             // NAME id or NONE
     uint32_t thread;           // THREAD ordinal
-    uint16_t queue;            // QUEUE id (a backend object), 0xffff = none (a buffer or device call)
+    uint16_t queue;            // QUEUE id (a backend object), NO_QUEUE: a buffer or device call
     uint8_t  kind;             // kind_t
     uint8_t  flags;            // F_*
     uint32_t commit;

@@ -277,7 +277,7 @@ void wrap_backend(ggml_backend_t backend, const device_info * d) {
     std::lock_guard<std::recursive_mutex> guard(slow_path());
     ggml_backend_i & i = backend->iface;
     if (queues.find(backend) || i.graph_compute == w_compute) return;
-    if (n_queues == 0xffff) return;
+    if (n_queues == NO_QUEUE) return;
     if (spool_over()) return;
     auto * q = new (std::nothrow) queue_info{};
     if (!q) return;

@@ -10,8 +10,6 @@ namespace td {
 
 namespace {
 
-constexpr uint16_t NO_QUEUE = 0xffff;
-
 buffer_info & info(ggml_backend_buffer_t b) { return *buffers.find(b); }
 
 // The host side of a set or get: a known host buffer, or anonymous.

@@ -11,8 +11,6 @@ namespace td {
 
 namespace {
 
-constexpr uint16_t NO_QUEUE = 0xffff;
-
 device_info & info(ggml_backend_dev_t d) { return *devices.find(d); }
 
 ggml_backend_t w_init(ggml_backend_dev_t dev, const char * params) {
