@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .definitions import Spool
-from .layout import NONE, Flag, Kind
+from .layout import NO_QUEUE, NONE, Flag, Kind
 
 __all__ = ["Steps", "input_names"]
 
@@ -242,7 +242,7 @@ class Steps:
         """Give a host wait the newest step that used the queue, or recorded the event, that it waits for."""
         kind = self._r["kind"]
         known = self.step != _NOT
-        used = known & (self._r["queue"] != 0xFFFF) & (kind != Kind.SYNC)
+        used = known & (self._r["queue"] != NO_QUEUE) & (kind != Kind.SYNC)
         self._newest(np.flatnonzero((kind == Kind.SYNC) & ~known), np.flatnonzero(used), "queue")
         recorded = known & (kind == Kind.EVENT_RECORD)
         self._newest(np.flatnonzero((kind == Kind.EVENT_SYNC) & ~known), np.flatnonzero(recorded), "d")
