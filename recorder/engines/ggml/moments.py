@@ -30,6 +30,8 @@ def moments(calls: Called, touched: TouchedBytes) -> Iterator[tuple[int, list[Mo
     waits = (kind == Kind.EVENT_SYNC) | (kind == Kind.SYNC)
     rows = np.flatnonzero(computes | writes | waits)
     positions = calls.position[calls.outer()[rows]]
+    ranges = [calls.some(n, rows) for n in ("e", "b", "c")]
+    same, _ = codes(*ranges)
     for thread, mine in sorted(by_value(calls.thread[rows]), key=lambda found: int(found[1][0])):
         at = rows[mine]
         graphs = np.unique(d[at[computes[at]]]).tolist()
@@ -40,12 +42,13 @@ def moments(calls: Called, touched: TouchedBytes) -> Iterator[tuple[int, list[Mo
             if t.buffer is not None:
                 places.setdefault(t.buffer, Cover()).add(t.offset, t.offset + t.bytes)
         kept = ~writes[at]
-        kept[~kept] = _meets(calls, at[~kept], places)
+        written = mine[~kept]
+        kept[~kept] = _meets(places, same[written], [x[written] for x in ranges])
         kept[kept] = _not_followed(waits[at[kept]])
         at, where = at[kept], positions[mine[kept]].tolist()
         found = []
         columns = (where, at.tolist(), computes[at].tolist(), writes[at].tolist())
-        starts, sizes = calls.some("b", at).tolist(), calls.some("c", at).tolist()
+        _, starts, sizes = (x[mine[kept]].tolist() for x in ranges)
         for i, (position, call, is_compute, is_write) in enumerate(zip(*columns, strict=True)):
             if is_compute:
                 graph = int(d[call])
@@ -57,13 +60,15 @@ def moments(calls: Called, touched: TouchedBytes) -> Iterator[tuple[int, list[Mo
         yield thread, found
 
 
-def _meets(calls: Called, which: Ints, places: dict[int, Cover]) -> Mask:
-    """Return which writes touch an input."""
-    columns = calls.some("e", which), calls.some("b", which), calls.some("c", which)
-    code, first = codes(*columns)
-    ranges = zip(*(c[first].tolist() for c in columns), strict=True)
-    meets = [e in places and places[e].meets(b, b + c) for e, b, c in ranges]
-    return np.array(meets, np.bool_)[code]
+def _meets(places: dict[int, Cover], same: Ints, ranges: list[Ints]) -> Mask:
+    """Return which writes touch an input; equal ones have one number in `same`."""
+    known: dict[int, bool] = {}
+    found = np.empty(len(same), np.bool_)
+    for i, (number, e, b, c) in enumerate(zip(same.tolist(), *(x.tolist() for x in ranges), strict=True)):
+        if number not in known:
+            known[number] = e in places and places[e].meets(b, b + c)
+        found[i] = known[number]
+    return found
 
 
 def _not_followed(waits: Mask) -> Mask:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .definitions import Spool
+from .joins import by_value
 from .layout import NO_QUEUE, NONE, Flag, Kind
 
 __all__ = ["Steps", "input_names"]
@@ -59,6 +60,8 @@ class Steps:
         self.calls: _Ints = np.flatnonzero(kind == Kind.SCHED_COMPUTE)
         if not len(self.calls):
             return
+        self._of_thread = dict(by_value(self._r["thread"]))
+        self._calls_of = {t: self.calls[rows] for t, rows in by_value(self._r["thread"][self.calls])}
         owner = self._owners()
         inside = np.flatnonzero(owner != _NOT)
         self.step[inside] = self._ordinal(owner[inside])
@@ -85,10 +88,8 @@ class Steps:
     def _owners(self) -> _Ints:
         """Return the innermost compute call that each record was made in; -1 = none."""
         owner = np.full(len(self._r), _NOT, np.int64)
-        threads = self._r["thread"]
-        for t in np.unique(threads[self.calls]).tolist():
-            mine = np.flatnonzero(threads == t)
-            calls = self.calls[threads[self.calls] == t]
+        for t, calls in self._calls_of.items():
+            mine = self._of_thread[t]
             first, last = self._span(calls, mine, self._r["issue_ns"][mine])
             for call, a, b in zip(calls.tolist(), first.tolist(), last.tolist(), strict=True):
                 owner[mine[a:b]] = call  # inner calls come later
@@ -169,11 +170,11 @@ class Steps:
                 waiting[s] = [at]  # what was prepared before was never computed
             else:
                 waiting.setdefault(s, []).append(at)
-        threads = self._r["thread"]
-        for t in {int(threads[p]) for p, _ in spans}:
-            mine = np.flatnonzero(threads == t)
-            calls = np.array([p for p, _ in spans if threads[p] == t], np.int64)
-            steps = [step for p, step in spans if threads[p] == t]
+        prepared = np.array([p for p, _ in spans], np.int64)
+        for t, which in by_value(self._r["thread"][prepared]):
+            mine = self._of_thread[t]
+            calls = prepared[which]
+            steps = [spans[i][1] for i in which.tolist()]
             first, last = self._span(calls, mine, self._r["issue_ns"][mine])
             done = self._r["end_ns"][calls] != 0
             for a, b, step, whole in zip(first.tolist(), last.tolist(), steps, done.tolist(), strict=True):
@@ -214,9 +215,9 @@ class Steps:
         if not len(writes) or not self._spool.graphs:
             return
         inputs = [set(input_names(self._spool, g)) for g in range(len(self._spool.graphs))]
-        for t in np.unique(r["thread"][writes]).tolist():
-            mine = writes[r["thread"][writes] == t]
-            calls = self.calls[r["thread"][self.calls] == t]
+        for t, rows in by_value(r["thread"][writes]):
+            mine = writes[rows]
+            calls = self._calls_of.get(t, np.empty(0, np.int64))
             nexts = np.searchsorted(calls, mine)
             self._match(mine, nexts, calls, inputs, touched)
 
@@ -249,8 +250,10 @@ class Steps:
 
     def _newest(self, outside: _Ints, inside: _Ints, column: str) -> None:
         values = self._r[column]
-        for value in np.unique(values[outside]).tolist():
-            self._take_newest(outside[values[outside] == value], inside[values[inside] == value])
+        candidates = dict(by_value(values[inside]))
+        for value, rows in by_value(values[outside]):
+            if value in candidates:
+                self._take_newest(outside[rows], inside[candidates[value]])
 
     def _take_newest(self, outside: _Ints, inside: _Ints) -> None:
         at = np.searchsorted(inside, outside) - 1
@@ -283,7 +286,7 @@ class Steps:
         flags, threads = self._r["flags"], self._r["thread"]
         meta = (flags & int(Flag.META)) != 0
         for t in np.unique(threads[meta & (self.step == _NOT)]).tolist():
-            mine = np.flatnonzero(threads == t)
+            mine = self._of_thread[t]
             parts = mine[1:][(flags[mine[1:]] & int(Flag.CHILD)) != 0]
             of = mine[np.searchsorted(mine, parts) - 1]
             open_ = meta[of] & (self.step[of] == _NOT)
