@@ -24,7 +24,7 @@ from typing import Any
 from ..formats.commands.common import printable, say
 from ..formats.errors import InfrastructureError, TapedelayError
 from ..formats.shown import plural
-from .hook import SITE
+from .environment import plain_environment
 from .outcome import Recording
 from .threads import start_without_signals
 
@@ -113,7 +113,7 @@ def save_living(spool: Path, output: Path, until_ns: int | None = None) -> dict[
     words = [sys.executable, "-c", _CHILD, str(spool), str(output), str(until)]
     try:
         done = subprocess.run(
-            words, env=_plain_environment(), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            words, env=plain_environment(), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
         found = json.loads((done.stdout.splitlines() or [""])[-1])
     except (OSError, ValueError, subprocess.TimeoutExpired) as e:
@@ -147,13 +147,6 @@ def child() -> None:
     except TapedelayError as e:
         said = {"error": e.text()}
     print(json.dumps(said))
-
-
-def _plain_environment() -> dict[str, str]:
-    """Return the environment without what makes programs record themselves."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("TAPEDELAY_") and k != "GGML_BACKEND_PATH"}
-    path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(SITE)]
-    return {**{k: v for k, v in env.items() if k != "PYTHONPATH"}, "PYTHONPATH": os.pathsep.join(path)}
 
 
 class Saver:

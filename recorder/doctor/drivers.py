@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
-import threading
 from pathlib import Path
 
 from ..demo.lavapipe import find_driver
-from ..telemetry.nvml import NoNvml, Nvml
+from ..telemetry.process import NO_ANSWER, NvmlProcess
 from .finding import LIMIT, NO, OK, Finding
 
 __all__ = ["look_at_nvml", "look_at_vulkan"]
@@ -20,38 +20,35 @@ _ICD_FOLDERS = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/shar
 
 def look_at_nvml() -> Finding:
     """Return whether NVIDIA's counters can be sampled: no loss where no NVIDIA GPU is."""
-    found: list[Finding] = []
-    thread = threading.Thread(target=lambda: found.append(_nvml()), name="nvml", daemon=True)
-    thread.start()
-    thread.join(_PATIENCE_S)
-    if found:
-        return found[0]
-    return Finding("nvml", NO, f"NVML does not answer within {_PATIENCE_S:g} s", "see what ails the driver")
+    try:
+        wrong, answer = NvmlProcess("look", answers=True).end(_PATIENCE_S)
+    except OSError as e:
+        found = f"the process that asks NVML could not be started ({e.strerror})"
+        return Finding("nvml", NO, found, "see what limits processes here")
+    if wrong:
+        within = f" within {_PATIENCE_S:g} s" * (wrong == NO_ANSWER)
+        return Finding("nvml", NO, f"NVML {wrong}{within}", "see what ails the driver")
+    said = json.loads(answer)
+    if "no_nvml" in said:
+        return _no_nvml(said["no_nvml"])
+    lacks = []
+    for index, device in enumerate(said["devices"]):
+        if device["gone"]:
+            lacks.append(f"nvml{index} does not answer ({device['gone']})")
+        elif device["missing"]:
+            lacks.append(f"nvml{index} does not tell {', '.join(device['missing'])}")
+    count = len(said["devices"])
+    found = f"NVML answers for {count} device{'s' * (count != 1)}"
+    if lacks:
+        return Finding("nvml", LIMIT, f"{found}; {'; '.join(lacks)}")
+    return Finding("nvml", OK if count else LIMIT, found)
 
 
-def _nvml() -> Finding:
-    try:
-        nvml = Nvml()
-    except NoNvml as e:
-        if _DRIVER.exists():
-            found = f"an NVIDIA driver is there and its counters cannot be sampled: no NVML ({e})"
-            return Finding("nvml", NO, found, "install the libnvidia-ml that belongs to the driver")
-        return Finding("nvml", LIMIT, f"no NVML ({e}): tapes have no telemetry")
-    try:
-        lacks = []
-        for index, device in enumerate(nvml.devices):
-            nvml.read(device)
-            if device.gone:
-                lacks.append(f"nvml{index} does not answer ({device.gone})")
-            elif device.missing:
-                lacks.append(f"nvml{index} does not tell {', '.join(device.missing)}")
-        count = len(nvml.devices)
-        found = f"NVML answers for {count} device{'s' * (count != 1)}"
-        if lacks:
-            return Finding("nvml", LIMIT, f"{found}; {'; '.join(lacks)}")
-        return Finding("nvml", OK if count else LIMIT, found)
-    finally:
-        nvml.close()
+def _no_nvml(why: str) -> Finding:
+    if _DRIVER.exists():
+        found = f"an NVIDIA driver is there and its counters cannot be sampled: no NVML ({why})"
+        return Finding("nvml", NO, found, "install the libnvidia-ml that belongs to the driver")
+    return Finding("nvml", LIMIT, f"no NVML ({why}): tapes have no telemetry")
 
 
 def look_at_vulkan() -> Finding:

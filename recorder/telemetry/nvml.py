@@ -42,9 +42,9 @@ class Device:
     Attributes
     ----------
     name : str
-        Product name.
+        Product name; empty where it is not told, or no UTF-8.
     bus : str
-        PCI bus id, ``DOMAIN:BUS:DEVICE.FUNCTION``; empty where it is not told.
+        PCI bus id, ``DOMAIN:BUS:DEVICE.FUNCTION``; likewise.
     missing : dict of str to str
         Metrics that this device or driver does not tell, and why.
     gone : str
@@ -88,9 +88,9 @@ class Nvml:
         except self._nvml.NVMLError as e:
             return Device(None, "", "", gone=self._words(e))
         name = bus = ""
-        with suppress(self._nvml.NVMLError):
+        with suppress(self._nvml.NVMLError, UnicodeDecodeError):  # pynvml decodes
             name = _text(self._nvml.nvmlDeviceGetName(handle))
-        with suppress(self._nvml.NVMLError):
+        with suppress(self._nvml.NVMLError, UnicodeDecodeError):
             bus = _text(self._nvml.nvmlDeviceGetPciInfo(handle).busId)
         return Device(handle, name, bus)
 

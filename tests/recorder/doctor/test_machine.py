@@ -169,17 +169,27 @@ def test_a_driver_whose_counters_cannot_be_read(
     assert found["nvml"].found.startswith("NVML answers for 2 devices; nvml0 does not tell pcie_tx, pcie_rx")
 
 
-def test_a_driver_that_never_answers(standin: Callable[[str], dict[str, str]]) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "patience_s", "how"),
+    [
+        ("hang-at-once", 0.2, "did not answer within 0.2 s"),
+        ("hang-in-constructor", 0.2, "did not answer within 0.2 s"),
+        ("crash-at-init", 60, "ended with signal 11"),
+    ],
+)
+def test_a_driver_that_never_answers_or_crashes(
+    standin: Callable[[str], dict[str, str]], scenario: str, patience_s: float, how: str
+) -> None:
     code = (
-        "from tapedelay.recorder.doctor import drivers\ndrivers._PATIENCE_S = 0.2\n"
+        f"from tapedelay.recorder.doctor import drivers\ndrivers._PATIENCE_S = {patience_s}\n"
         "f = drivers.look_at_nvml()\nprint(f.state, f.found)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **standin("hang-at-once")},
+        env={**os.environ, **standin(scenario)},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert done.stdout == "no NVML does not answer within 0.2 s\n"
+    assert done.stdout == f"no NVML {how}\n"
 
 
 # --- the command --------------------------------------------------------------------------------------------

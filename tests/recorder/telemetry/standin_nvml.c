@@ -1,6 +1,9 @@
 /* Stands in for libnvidia-ml.so.1: the calls that the sampler makes, for two devices.
    What goes wrong is told by STANDIN: "unsupported" (PCIe on every device, power of device 1), "lost" (device 1 after
-   three samples), "all-lost", "no-driver" (init), "hang" (no call returns after three samples), "hang-at-once", "no-device". */
+   three samples), "all-lost", "no-driver" (init), "hang" (no call returns after three samples), "hang-at-once", "no-device",
+   "hang-in-constructor", "crash-at-init", "crash" (after three samples), "exit" (likewise), "no-utf8" (names and bus of
+   device 0). STANDIN_PID names a file for the id of the process that loads it. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +20,23 @@ static int is(const char * what) {
     return chosen && strcmp(chosen, what) == 0;
 }
 
+__attribute__((constructor)) static void loaded(void) {
+    const char * path = getenv("STANDIN_PID");
+    FILE * file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fprintf(file, "%d\n", (int) getpid());
+        fclose(file);
+    }
+    if (is("hang-in-constructor")) for (;;) pause();
+}
+
 static int index_of(void * device) { return *(int *) device; }
 
 static int state(void * device) {
     int i = index_of(device);
     if (samples[i] > MANY && is("hang")) for (;;) pause();
+    if (samples[i] > MANY && is("crash")) raise(SIGSEGV);
+    if (samples[i] > MANY && is("exit")) exit(0);
     if (samples[i] > MANY && (is("all-lost") || (is("lost") && i == 1))) return GPU_IS_LOST;
     return OK;
 }
@@ -29,6 +44,7 @@ static int state(void * device) {
 int nvmlInitWithFlags(unsigned flags) {
     (void) flags;
     if (is("hang-at-once")) for (;;) pause();
+    if (is("crash-at-init")) raise(SIGSEGV);
     return is("no-driver") ? DRIVER_NOT_LOADED : OK;
 }
 int nvmlShutdown(void) { return OK; }
@@ -38,7 +54,7 @@ int nvmlDeviceGetCount_v2(unsigned * n) { *n = is("no-device") ? 0 : 2; return O
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void ** device) { *device = &devices[i]; return OK; }
 
 int nvmlDeviceGetName(void * device, char * name, unsigned bytes) {
-    snprintf(name, bytes, "Stand-in %d", index_of(device));
+    snprintf(name, bytes, is("no-utf8") ? "Stand-in \xff %d" : "Stand-in %d", index_of(device));
     return OK;
 }
 
@@ -47,6 +63,7 @@ struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char 
 int nvmlDeviceGetPciInfo_v3(void * device, struct pci * info) {
     memset(info, 0, sizeof *info);
     snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", 0x1a + index_of(device));
+    if (is("no-utf8") && index_of(device) == 0) info->bus_id[0] = (char) 0xff;
     return OK;
 }
 

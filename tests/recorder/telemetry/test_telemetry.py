@@ -33,6 +33,7 @@ SAMPLE = (
     "    until = time.monotonic() + 20\n"
     "    while time.monotonic() < until and not (%s):\n        time.sleep(0.01)\n"
 )
+WAIT = "until = time.monotonic() + 20\nwhile time.monotonic() < until and not ({}): time.sleep(0.01)\n"
 ENTRY = "from tapedelay.formats.cli import main; main()"
 ROW_BYTES = 16 + 8 * len(METRICS)
 
@@ -55,6 +56,20 @@ def run_sampler(environment: Environment, spool: Path, until: str) -> Samples:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return read_samples(spool)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not holds():
+        time.sleep(0.01)
+    return holds()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def of(found: Samples, device: int, metric: str) -> list[float]:
@@ -111,6 +126,63 @@ def test_a_driver_that_never_answers_again_does_not_hold_up_the_end(standin: Sta
     found = run_sampler(standin("hang"), tmp_path, rows("spool", 6))
     assert found.notes == ["telemetry: NVML did not answer at the end of the run"]
     assert len(of(found, 0, "power")) == 3
+
+
+@pytest.mark.parametrize(
+    ("scenario", "how"),
+    [
+        ("crash-at-init", "ended with signal 11"),
+        ("hang-in-constructor", "did not answer at the end of the run"),
+    ],
+)
+def test_a_library_that_crashes_or_hangs_when_it_is_loaded(
+    standin: Standin, tmp_path: Path, scenario: str, how: str
+) -> None:
+    loaded = tmp_path / "loaded"
+    environment = {**standin(scenario), "STANDIN_PID": str(loaded)}
+    found = run_sampler(environment, tmp_path, f"Path({str(loaded)!r}).exists()")
+    assert found.notes == [f"telemetry: NVML {how}"]
+    assert not len(found.at_ns)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "how"), [("crash", "ended with signal 11"), ("exit", "ended with exit code 0")]
+)
+def test_a_library_that_ends_its_process_midway(
+    standin: Standin, tmp_path: Path, scenario: str, how: str
+) -> None:
+    found = run_sampler(standin(scenario), tmp_path, rows("spool", 6))
+    assert found.notes == [f"telemetry: NVML {how}"]
+    assert found.buses == ["00000000:1A:00.0", "00000000:1B:00.0"]
+    assert of(found, 0, "power") == [251.5, 252.5, 253.5], "what was sampled before is kept"
+
+
+def test_names_that_are_no_utf8_are_left_out_and_the_rest_goes_on(standin: Standin, tmp_path: Path) -> None:
+    found = run_sampler(standin("no-utf8"), tmp_path, rows("spool", 6))
+    assert found.notes == []
+    assert found.buses == ["", "00000000:1B:00.0"]
+    assert [d["name"] for d in json.loads((tmp_path / DESCRIPTION).read_text())["devices"]] == ["", ""]
+    assert len(of(found, 0, "power")) >= 3
+
+
+@pytest.mark.parametrize("scenario", ["", "hang-in-constructor"])
+def test_the_sampler_has_its_own_session_and_dies_with_a_killed_recorder(
+    standin: Standin, tmp_path: Path, scenario: str
+) -> None:
+    loaded = tmp_path / "loaded"
+    environment = {**os.environ, **standin(scenario), "STANDIN_PID": str(loaded)}
+    recorder = subprocess.Popen(
+        [sys.executable, "-c", SAMPLE % "False", str(tmp_path)], env=environment, start_new_session=True
+    )
+    try:
+        assert eventually(lambda: loaded.exists() and loaded.read_text().endswith("\n"))
+        sampler = int(loaded.read_text())
+        assert os.getsid(sampler) == sampler != recorder.pid
+        os.killpg(recorder.pid, signal.SIGKILL)
+    finally:
+        recorder.kill()
+        recorder.wait()
+    assert eventually(lambda: ended(sampler))
 
 
 @pytest.mark.parametrize(
@@ -255,9 +327,8 @@ def record(tmp_path: Path, spool: Path, environment: Environment, *words: str, c
         f"import os, pathlib, shutil, signal, time\nspool = pathlib.Path(os.environ['TAPEDELAY_SPOOL'])\n"
         f"for f in pathlib.Path({str(spool)!r}).iterdir(): shutil.copy(f, spool)\n"
     )
-    wait = "until = time.monotonic() + 20\nwhile time.monotonic() < until and not ({}): time.sleep(0.01)\n"
     if "hold" in code:
-        code = code.replace("hold", wait.format(rows("spool", 10)))
+        code = code.replace("hold", WAIT.format(rows("spool", 10)))
     done = subprocess.run(
         [sys.executable, "-c", ENTRY, "record", "--force", "-o", "run.tape", "--telemetry-ms", "10", *words,
          "--", sys.executable, "-c", copy + code],
@@ -313,7 +384,7 @@ def test_without_a_driver_the_tape_says_so_and_is_otherwise_equal(
     no_driver: Environment, engine: Any, tmp_path: Path
 ) -> None:
     spool = an_engine(engine)
-    with_it = record(tmp_path, spool, no_driver)
+    with_it = record(tmp_path, spool, no_driver, code=WAIT.format("(spool / 'telemetry.json').exists()"))
     tables = {n: with_it.table(n).to_pylist() for n in with_it.present}
     notes = with_it.manifest.notes
     without = record(tmp_path, spool, no_driver, "--no-telemetry")
@@ -321,6 +392,19 @@ def test_without_a_driver_the_tape_says_so_and_is_otherwise_equal(
     assert notes == (*without.manifest.notes, said)
     assert tables == {n: without.table(n).to_pylist() for n in without.present}
     assert "telemetry" not in tables
+
+
+def test_a_library_that_crashes_is_said_once_and_the_tape_is_otherwise_equal(
+    standin: Standin, engine: Any, tmp_path: Path
+) -> None:
+    spool = an_engine(engine)
+    loaded = tmp_path / "loaded"
+    environment = {**standin("crash-at-init"), "STANDIN_PID": str(loaded)}
+    with_it = record(tmp_path, spool, environment, code=WAIT.format(f"os.path.exists({str(loaded)!r})"))
+    tables = {n: with_it.table(n).to_pylist() for n in with_it.present}
+    without = record(tmp_path, spool, environment, "--no-telemetry")
+    assert with_it.manifest.notes == (*without.manifest.notes, "telemetry: NVML ended with signal 11")
+    assert tables == {n: without.table(n).to_pylist() for n in without.present}
 
 
 def test_signals_reach_the_command_while_samples_are_taken(
