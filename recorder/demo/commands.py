@@ -141,6 +141,7 @@ def record_arguments(
     devices: int | None = 1,
     profile: str | None = "vulkan-like",
     sync: bool = False,
+    delays: str | None = None,
 ) -> list[str]:
     """Return the arguments of ``tapedelay`` that record this program."""
     arguments = ["record", "-o", str(tape)]
@@ -150,6 +151,8 @@ def record_arguments(
         arguments += ["--profile", profile]
     if sync:
         arguments.append("--sync")
+    if delays is not None:
+        arguments += ["--delays", delays]
     return [*arguments, "--", *program]
 
 

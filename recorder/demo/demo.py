@@ -1,7 +1,8 @@
 """``make demo``: a real llama.cpp, recorded without a GPU, its race named, and shown by one delay.
 
 Two demonstrations. *tiny*: upstream bug #26040 before and after its fix, on a tiny model with random weights;
-both tapes are replayed with the delay that shows the race of the first.
+both tapes are replayed with the delay that shows the race of the first, and both engines run with late
+copies.
 *smollm2*: a real model on a real prompt with the newest engine, on two devices, each device profile in turn.
 Either one fails when a tape does not show what it must show.
 """
@@ -29,6 +30,9 @@ PROMPT_TOKENS = 150
 UBATCH_TOKENS = 32
 RACING_PAIR = ("input_embed", "conv_states")
 """Tensors of upstream bug #26040: the copy of the first against the CPU compute that writes the second."""
+
+LATE = "every copy on TAPE0 +20ms"
+"""Delay that the engines run under: long, so that it counts on a busy machine, too."""
 
 STORY = Path(__file__).resolve().parent / "story.txt"
 """A prompt of 91 tokens."""
@@ -112,7 +116,7 @@ def _demo_bug(screen: Screen, out: Path) -> Path:
         Stage("before the fix", "ggml-26040-bad", engines.XLLAMACPP_RACY, True, "vulkan-like", 1, program),
         Stage("after the fix", "ggml-26040-good", engines.XLLAMACPP_FIXED, False, "vulkan-like", 1, program),
     ]
-    answers, tapes = [], []
+    answers, tapes, ready = [], [], []
     for stage in stages:
         screen.line(f"\n== {stage.title}: xllamacpp {stage.version}")
         try:
@@ -125,6 +129,7 @@ def _demo_bug(screen: Screen, out: Path) -> Path:
         else:
             tape = out / f"{stage.tape}.tape"
             answers.append(_record(screen, stage, packages, tape))
+            ready.append((stage, packages))
         found = screen.judged("check", tape)
         _expect(found, stage.races, tape, RACING_PAIR)
         tapes.append(tape)
@@ -136,6 +141,8 @@ def _demo_bug(screen: Screen, out: Path) -> Path:
             else "The answers are equal: by luck, and the race is named all the same."
         )
     _show(screen, tapes[0], tapes[1], out / "ggml-26040.delays")
+    if ready:
+        _show_in_engine(screen, ready, out)
     screen.line(f"tapes: {', '.join(str(tape) for tape in tapes)}")
     return tapes[0]
 
@@ -151,6 +158,22 @@ def _show(screen: Screen, bad: Path, good: Path, plan: Path) -> None:
     screen.line("\n  the tape from after the fix, with the same delay:")
     if screen.told("replay", "--delays", plan, good).code:
         raise DemoError(f"{good}: a wrong read with the same delay, expected none")
+    screen.line()
+
+
+def _show_in_engine(screen: Screen, ready: list[tuple[Stage, Path]], out: Path) -> None:
+    """Run each build on synchronous devices and with late copies: the answers differ before the fix only."""
+    screen.line("== the engine itself, with all copies to the device late")
+    for stage, packages in ready:
+        screen.line(f"\n  {stage.title}:")
+        tape = out / f"{stage.tape}-late.tape"
+        right = _record(screen, stage, packages, out / f"{stage.tape}-sync.tape", sync=True)
+        late = _record(screen, stage, packages, tape, delays=LATE)
+        wrong = late != right
+        if wrong is not stage.races:
+            expected = "another answer than" if stage.races else "the answer"
+            raise DemoError(f"{tape}: with late copies, expected {expected} on synchronous devices")
+        screen.line(f"  the delayed answer is {'WRONG' if wrong else 'right'}")
     screen.line()
 
 
@@ -178,8 +201,12 @@ def _demo_smollm2(screen: Screen, out: Path) -> Path:
     return tapes[-1]
 
 
-def _record(screen: Screen, stage: Stage, packages: Path, tape: Path) -> list[int]:
-    arguments = record_arguments(tape, stage.program, devices=stage.devices, profile=stage.profile)
+def _record(
+    screen: Screen, stage: Stage, packages: Path, tape: Path, *, sync: bool = False, delays: str | None = None
+) -> list[int]:
+    arguments = record_arguments(
+        tape, stage.program, devices=stage.devices, profile=stage.profile, sync=sync, delays=delays
+    )
     arguments.insert(1, "--force")
     screen.line(f"  $ PYTHONPATH={os.path.relpath(packages)} {shown(arguments)}")
     with screen.working("record"):
