@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -146,6 +147,10 @@ def record(
         )
     if from_spool is not None:
         _refuse_for_spool()
+    if write_plan is not None and os.path.abspath(write_plan) == os.path.abspath(output):
+        raise UsageError(
+            "the tape and the plan are one file", expected="two names", where=f"--write-plan {write_plan}"
+        )
     if delays or write_plan is not None:
         asked = replace(
             asked, delays=_delays(delays, allow_unmatched, write_plan, force, from_spool is not None)

@@ -129,6 +129,7 @@ def test_a_plan_that_is_missing_or_goes_with_a_kept_spool_is_refused(
         (("--sync", "--from-spool", "x"), 2, "--sync and --from-spool"),
         ((*PLAN, "--write-plan", "there", "--", "true"), 2, "there"),
         ((*PLAN, "--write-plan", "no/file", "--", "true"), 2, "its folder is not there"),
+        ((*PLAN, "--write-plan", "./run.tape", "--", "true"), 2, "the tape and the plan are one file"),
         (("--write-plan", "file", "--", "true"), 2, "--write-plan without delays"),
     ):
         error = refused(*words)
