@@ -130,8 +130,8 @@ RULES: dict[str, list[tuple[str, str, str, int, int, AccessFlag]]] = {
         ("write", "some", "some", 0, 64, AccessFlag(0)),
         ("write", "every", "every", 0, 512, AccessFlag(0)),
     ],
-    # an optimiser step writes three of its sources in place
-    "trained": [
+    # an optimiser step writes three of its sources in place, of which this one stands first
+    "moment1": [
         ("read", "part", "part", 0, 64, LEAF),
         ("update", "moment1", "moment1", 0, 64, LEAF),
         ("update", "moment2", "moment2", 0, 64, LEAF),
