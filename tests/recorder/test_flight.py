@@ -177,6 +177,31 @@ def test_a_recording_that_goes_on_ends_at_one_moment(engine: Callable[..., Any])
     assert not spools[0].complete
 
 
+def test_a_command_that_runs_at_that_moment_has_no_end(engine: Callable[..., Any]) -> None:
+    e = engine(threads=2)
+    for at, end in ((100, 150), (200, 400)):
+        slot = e.w.record("compute", queue=e.queues[0], d=e.w.set([(e.memory, 0, 64, "write", "x")]), at=at)
+        e.w.record("exec", thread=1, a=slot, at=at + 10, end=end)
+    spools = read_spools(e.w.write().parent)
+    cut_off(spools, 300)
+    assert [r["duration_ns"] for r in rows(collect(spools))] == [40, None]
+
+
+def test_a_gap_that_reaches_beyond_that_moment_is_not_forgotten(engine: Callable[..., Any]) -> None:
+    e = engine()
+    e.w.head["lost"] = 4
+    e.w.record("gap", a=4, at=150, end=400)
+    for at in (100, 160, 170, 180):
+        e.w.record("sync", queue=e.queues[0], at=at, end=at + 1)
+    spools = read_spools(e.w.write().parent)
+    spools[0].last_records = 2
+    cut_off(spools, 300)
+    keep_last(spools)
+    tape = collect(spools)
+    assert tape.manifest.lost == 4
+    assert [r["name"] for r in rows(tape) if r["kind"] == "mark"] == ["gap: 4 records lost"]
+
+
 def test_saving_in_a_process_of_its_own(engine: Callable[..., Any], tmp_path: Path) -> None:
     folder = working(engine(devices=2), 3)
     found = save_living(folder, tmp_path / "a.tape")

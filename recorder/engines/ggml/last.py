@@ -33,13 +33,14 @@ def cut_off(spools: Sequence[Spool], until_ns: int) -> None:
     Without it a later record could be there and an earlier one of another thread not.
     """
     for s in spools:
-        early = s.records["issue_ns"] < until_ns
-        s.records, s.slots = s.records[early], s.slots[early]
-        # A call that returned later had not returned yet.
         late = s.records["end_ns"] >= until_ns
+        # How long a command ran is written when it ends: that was not there yet.
+        early = (s.records["issue_ns"] < until_ns) & ~(late & (s.records["kind"] == Kind.EXEC))
+        s.records, s.slots, late = s.records[early], s.slots[early], late[early]
+        # A call that returned later had not returned yet; a gap goes on up to here.
         if late.any():
             s.records = s.records.copy()
-            s.records["end_ns"][late] = 0
+            s.records["end_ns"][late] = np.where(s.records["kind"][late] == Kind.GAP, until_ns, 0)
         s.ended = False
 
 
