@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.errors import CannotJudge, InfrastructureError, TapedelayError, UsageError
-from ..formats.shown import quoted
+from ..formats.shown import plural, quoted
 from .asked import Asked, spelled
 from .evidence import Evidence
 from .hook import engine_hook
@@ -24,6 +24,7 @@ __all__ = ["Evidence", "Recording", "ask_doctor", "faults_of", "nothing_recorded
 
 _REAL_GPUS = ("gpu", "igpu")
 _SHOWN_MAX = 200
+_NO_COMPUTE = "no compute was recorded on"
 _GIVE_WORK = "give the engine's work to the device (for llama.cpp: n_gpu_layers > 0)"
 
 
@@ -216,6 +217,15 @@ def faults_of(
             )
         ]
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
+    dropped = tape.manifest.dropped
+    if missing.startswith(_NO_COMPUTE) and dropped and not (result.asked.devices == 0 and not _real(tape)):
+        return [
+            CannotJudge(
+                f"{missing} in what was kept; {plural(dropped, 'older record')} dropped",
+                expected="work on the device asked for among the last records",
+                next_step=f"keep more of them: give a greater {spelled('last', result.asked)}",
+            )
+        ]
     if missing and result.command_code and not result.computes:
         before = "the engine computed anything" if result.ops else "it used the engine"
         return [_ended_before(before, result, no_tape, evidence)]
@@ -264,12 +274,12 @@ def _missing(result: Recording, tape: Tape) -> str:
         idle = [n for n in test if n not in working]
         if len(test) < asked:
             return f"only {len(test)} of {asked} test devices are there"
-        return f"no compute was recorded on {', '.join(idle)}" if idle else ""
+        return f"{_NO_COMPUTE} {', '.join(idle)}" if idle else ""
     real = _real(tape)
     wanted = real if asked == 0 else real + test
     if any(n in working for n in wanted):
         return ""
-    return "no compute was recorded on any " + ("GPU" if asked == 0 else "GPU or test device")
+    return f"{_NO_COMPUTE} any " + ("GPU" if asked == 0 else "GPU or test device")
 
 
 def _real(tape: Tape) -> list[str]:

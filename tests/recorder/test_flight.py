@@ -18,7 +18,7 @@ from tapedelay.recorder.engines.ggml.collect import collect
 from tapedelay.recorder.engines.ggml.last import cut_off, keep_last, line_up
 from tapedelay.recorder.engines.ggml.spool import read_spools
 from tapedelay.recorder.flight import Last, parse_last
-from tapedelay.recorder.outcome import Recording
+from tapedelay.recorder.outcome import Evidence, Recording, faults_of
 from tapedelay.recorder.saving import Saver, numbered, save, save_living
 from tapedelay.replayer.check import check_tape
 
@@ -155,6 +155,23 @@ def test_lost_times_of_a_worker_order_nothing(engine: Callable[..., Any]) -> Non
     tape = collected(e.w.write().parent)
     assert [r["kind"] for r in rows(tape)] == ["compute"]
     assert tape.manifest.lost == 2
+
+
+@pytest.mark.parametrize("code", [0, 134])
+def test_work_that_was_dropped_is_not_called_missing(
+    engine: Callable[..., Any], tmp_path: Path, code: int
+) -> None:
+    e = engine()
+    e.w.record("compute", queue=e.queues[0], d=e.w.set([(e.memory, 0, 64, "write", "x")]))
+    e.w.record("sync", queue=e.queues[0])
+    folder = e.w.write().parent
+    result = Recording(tmp_path / "x.tape", Asked(devices=1), command_code=code, ops=1)
+    (fault,) = faults_of(result, collected(folder, last=1), Evidence(), judge_default=False)
+    assert fault.exit_code == 4
+    assert "in what was kept" in fault.text()
+    assert "a greater --last" in fault.text()
+    result.computes = {"TAPE0": 1}
+    assert faults_of(result, collected(folder), Evidence(), judge_default=False) == []
 
 
 def test_a_gap_before_the_window_is_forgotten(engine: Callable[..., Any]) -> None:
