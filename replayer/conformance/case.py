@@ -120,10 +120,10 @@ class Case:
         """Row of each label."""
         return self.litmus.labels(self.variant)
 
-    def delays_in(self, step_ns: int, factor: float = 1.0) -> Delays:
+    def delays_in(self, step_ns: int) -> Delays:
         """Return the delays, a step being `step_ns` long."""
         return Delays.of(
-            (self.rows[label], PLACES.index(place), round(steps * factor * step_ns))
+            (self.rows[label], PLACES.index(place), round(steps * step_ns))
             for label, place, steps in self.delays
         )
 

@@ -19,7 +19,7 @@ __all__ = ["run_all", "run_case", "step_ns"]
 PINNED_RUNS = 10
 TRIES = 5
 """A delay in real time may lose against the rest of the machine: where that can explain what is missing, more
-tries follow, each with longer delays. What has to be clean is clean every time, and edges hold."""
+tries follow, each with everything twice as long. What has to be clean is clean every time, and edges hold."""
 
 
 def step_ns(capabilities: Capabilities) -> int:
@@ -52,30 +52,31 @@ def run_case(backend: Backend, case: Case) -> Result:
 
 
 class _Trial:
-    """Runs of one case on one loaded program."""
+    """Runs of one case, on one loaded program as long as no luck is needed."""
 
     def __init__(self, backend: Backend, capabilities: Capabilities, case: Case) -> None:
         self.backend, self.capabilities, self.case = backend, capabilities, case
-        self.step = step_ns(capabilities)
-        self.program = Program.from_tape(case.litmus_in(self.step).tape(case.variant))
+        self.program = self._program(step_ns(capabilities))
         self.options = Options()
 
     def run(self) -> str:
         """Return what is wrong, or an empty string."""
-        loaded = self.backend.load(self.program, self.options)
-        try:
-            return self._runs(loaded)
-        finally:
-            loaded.close()
-
-    def _runs(self, loaded: Loaded) -> str:
         why = ""
         for n in range(TRIES if self.capabilities.real_time and not self.case.pin else 1):
-            delays = self.case.delays_in(self.step, 2.0**n)
-            why, luck = self._round(loaded, delays, self.step << n)
+            step = step_ns(self.capabilities) << n
+            if n:
+                self.program = self._program(step)
+            loaded = self.backend.load(self.program, self.options)
+            try:
+                why, luck = self._round(loaded, self.case.delays_in(step), step)
+            finally:
+                loaded.close()
             if not luck:
                 break
         return why
+
+    def _program(self, step: int) -> Program:
+        return Program.from_tape(self.case.litmus_in(step).tape(self.case.variant))
 
     def _round(self, loaded: Loaded, delays: Delays, step: int) -> tuple[str, bool]:
         """Run with some delays; return what is wrong, and whether a busy machine may be to blame."""

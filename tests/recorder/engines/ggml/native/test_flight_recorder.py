@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -51,10 +52,14 @@ def disk_bytes(folder: Path) -> int:
 
 @pytest.mark.parametrize("records", [1000, 20_000])
 def test_the_newest_records_are_kept_and_the_others_counted(driver: Path, spool: Path, records: int) -> None:
-    count = 200_000  # ten times over, at least
-    one = run(driver, "ring", spool, count, 4, **{RECORDS: str(records)})
-    total = 3 + count + count // 4 // 1000 + 3
-    assert one.recorded + one.dropped + lost_in_all(spool) == total
+    for count in (200_000, 1_000_000, 5_000_000):  # ten times over, at least
+        spool.mkdir(exist_ok=True)
+        one = run(driver, "ring", spool, count, 4, **{RECORDS: str(records)})
+        total = 3 + count + count // 4 // 1000 + 3
+        assert one.recorded + one.dropped + lost_in_all(spool) == total
+        if one.dropped:
+            break  # on a busy machine the helper may come late: then with more records
+        shutil.rmtree(spool)
     assert records <= one.recorded < total
     assert one.ended
     # The collector cuts it to exactly what was asked for, by issue time.
