@@ -60,6 +60,14 @@ std::recursive_mutex & lock() {
     return *m;
 }
 
+// Held by the helper while it changes the tables of segments: a fork that comes in between would leave the child
+// tables that are half made. Within it the other lock is never taken.
+std::mutex & tables_lock() {
+    alignas(std::mutex) static unsigned char room[sizeof(std::mutex)];
+    static std::mutex * m = new (room) std::mutex;
+    return *m;
+}
+
 void fill(spool_header * h) {
     *h = {};
     h->magic = SPOOL_MAGIC;
@@ -141,8 +149,14 @@ void help(void *) {
     state_t & s = S();
     for (;;) {
         uint32_t seen = s.wake.load();
-        while (ahead() < sizes.ahead_bytes && grow()) {}
-        if (ring_on()) ring_trim(s.next.load(std::memory_order_acquire), MAX_SEGMENTS);
+        for (bool more = true; more;) {   // one at a time: a fork has to wait for no more than that
+            std::lock_guard<std::mutex> guard(tables_lock());
+            more = ahead() < sizes.ahead_bytes && grow();
+        }
+        if (ring_on()) {
+            std::lock_guard<std::mutex> guard(tables_lock());
+            ring_trim(s.next.load(std::memory_order_acquire), MAX_SEGMENTS);
+        }
         platform::wait_while(s.wake, seen);
     }
 }
@@ -211,16 +225,19 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
 
 void before_fork() {
     lock().lock();
+    tables_lock().lock();
     ring_before_fork();
 }
 void after_fork() {
     ring_after_fork();
+    tables_lock().unlock();
     lock().unlock();
 }
 
 // The child shares the parent's mappings and must never write there: its files are made at its first record.
 void in_child() {
     new (&lock()) std::recursive_mutex;   // its owner was a thread id of the parent
+    new (&tables_lock()) std::mutex;
     state_t & s = S();
     ring_in_child();
     lane & l = tl_lane;
