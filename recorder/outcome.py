@@ -24,6 +24,7 @@ __all__ = ["Evidence", "Recording", "ask_doctor", "faults_of", "nothing_recorded
 
 _REAL_GPUS = ("gpu", "igpu")
 _SHOWN_MAX = 200
+_STOPPED = "recording stopped early"
 _NO_COMPUTE = "no compute was recorded on"
 _GIVE_WORK = "give the engine's work to the device (for llama.cpp: n_gpu_layers > 0)"
 
@@ -159,8 +160,11 @@ class Recording:
 
 
 def nothing_recorded(result: Recording, evidence: Evidence) -> TapedelayError:
-    """Return the fault of a run in which no process loaded the plugin."""
+    """Return the fault of a run in which no process loaded the plugin, or none could write."""
     no_tape = _no_tape(result)
+    unwritten = [n for n in evidence.refusals if n.startswith(_STOPPED)]
+    if unwritten:
+        return _stopped(unwritten[0], no_tape)
     reason = why_nothing(evidence)
     if reason is not None:
         return _cannot(f"nothing was recorded: {reason.found}{no_tape}", reason.remedy, evidence)
@@ -208,14 +212,9 @@ def faults_of(
         Whether work on some GPU or test device is expected where no number of devices was asked for.
     """
     no_tape = "" if result.ops else _no_tape(result)
-    stopped = [n for n in tape.manifest.notes if n.startswith("recording stopped early")]
+    stopped = [n for n in tape.manifest.notes if n.startswith(_STOPPED)]
     if stopped:
-        return [
-            InfrastructureError(
-                f"{stopped[0]}{no_tape}",
-                next_step=f"{_room(stopped[0])}, and record again",
-            )
-        ]
+        return [_stopped(stopped[0], no_tape)]
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
     dropped = tape.manifest.dropped
     if missing.startswith(_NO_COMPUTE) and dropped and not (result.asked.devices == 0 and not _real(tape)):
@@ -248,6 +247,10 @@ def faults_of(
     if not result.ops:
         return [_cannot(f"no op was recorded{no_tape}", _GIVE_WORK, evidence)]
     return []
+
+
+def _stopped(said: str, no_tape: str) -> InfrastructureError:
+    return InfrastructureError(f"{said}{no_tape}", next_step=f"{_room(said)}, and record again")
 
 
 def _room(stopped: str) -> str:

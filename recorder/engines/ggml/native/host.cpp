@@ -101,6 +101,10 @@ void refuse(const char * format, ...) {
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     say("refused: %s", line);
+    leave_word(line);
+}
+
+void leave_word(const char * line) {
     const char * spool = getenv("TAPEDELAY_SPOOL");
     char path[4096];
     if (!spool || !*spool || snprintf(path, sizeof path, "%s/refused-%u.txt", spool, platform::process_id()) >= int(sizeof path)) {

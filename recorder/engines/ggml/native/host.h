@@ -55,6 +55,8 @@ void say(const char * format, ...) __attribute__((format(printf, 1, 2)));
 // Says why this process is not recorded: "tapedelay: refused: ..." and, the first time, the same words in the spool
 // (refused-PID.txt), from which `record` and `doctor` tell the user: many programs hide what is on stderr.
 void refuse(const char * format, ...) __attribute__((format(printf, 1, 2)));
+// Only the file: where there is no recording that could say it.
+void leave_word(const char * line);
 
 // --- buffer types: the layout depends on host_api ----------------------------------------------------------------
 

@@ -185,7 +185,14 @@ bool open_files(const std::string & parent_stem, uint64_t parent_def_bytes) {
     uint64_t start = platform::mono_ns();
     s.stem = s.directory + "/" + std::to_string(platform::process_id()) + "-" + std::to_string(start);
     s.rec = platform::file_create((s.stem + ".rec").c_str());
-    if (s.rec < 0) { fail(STOP_FILE, "a file", errno); return false; }
+    if (s.rec < 0) {
+        const int error = errno;
+        fail(STOP_FILE, "a file", error);
+        char line[256];
+        snprintf(line, sizeof line, "recording stopped early: its file could not be made (%s)", strerror(error));
+        leave_word(line);
+        return false;
+    }
     if (s.failed.load()) { write_failure(); return false; }   // out of memory before there was a place to say so
     s.def = platform::file_create((s.stem + ".def").c_str());
     if (s.def < 0) { fail(STOP_FILE, "a file", errno); return false; }
