@@ -173,6 +173,12 @@ def test_torn_definitions_of_an_ended_recording_are_refused(engine: Callable[...
     e.w.definitions.write_bytes(data[:-1])
     with pytest.raises(SpoolError, match="cut short"):
         read_spool(e.w.rec)
+    # ... but for one that had stopped before: what it had written in part could not be taken back
+    e.w.head["flags"] = int(reader.HeaderFlag.ENDED | reader.HeaderFlag.FAILED)
+    e.w.write()
+    e.w.definitions.write_bytes(data[:-1])
+    s = read_spool(e.w.rec)
+    assert (s.torn, s.ended, s.complete) == (True, True, False)
 
 
 def test_records_whose_definition_was_torn_away_are_lost(engine: Callable[..., Any]) -> None:

@@ -236,7 +236,7 @@ def read_definitions(path: Path, spool: Spool) -> None:
         reader(payload, spool)
         payload.end()
         at += 12 + n
-    if spool.torn and spool.ended:
+    if spool.torn and spool.ended and not spool.failed:  # what was written in part could not be taken back
         raise damaged("definitions are cut short, yet the recording ended cleanly", "whole frames", where)
 
 
