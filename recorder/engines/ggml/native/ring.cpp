@@ -400,7 +400,12 @@ void ring_trim(uint64_t next, uint64_t room) {
 
 bool ring_enter(lane & l) {
     if (l.listed) return true;
-    if (l.closed || pthread_setspecific(thread_end, &l) != 0) return false;
+    if (l.closed) return false;
+    if (pthread_setspecific(thread_end, &l) != 0) {
+        static std::atomic<bool> said{false};
+        if (!said.exchange(true)) say("a thread's records are lost: its end could not be watched; the engine goes on");
+        return false;
+    }
     std::lock_guard<std::mutex> guard(lanes_lock());
     l.before = nullptr;
     l.after = lanes;
