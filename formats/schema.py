@@ -78,7 +78,15 @@ INPUT_KINDS = (
     "submit", "abort", "set_schedulable", "next_chunk", "pause", "resume", "cache_reset", "priority",
     "output", "step",
 )  # fmt: skip
-DECISION_KINDS = ("prefill", "decode", "preempt", "resume", "finish", "reject", "skip")
+DECISION_KINDS = (
+    "prefill",  # `tokens` of a prompt (or of what has to be computed again), in this step only
+    "decode",   # `tokens` per step from now on
+    "skip",     # a request that decoded is not scheduled in this step and those after it
+    "order",    # the step's whole order: one row per scheduled request, where it is not the one expected
+    "preempt", "resume", "finish", "reject",
+    "emit",     # tokens shown to the user, where they are not those of the answer
+)  # fmt: skip
+ANSWER_WORDS = ("length", "stop", "abort", "error", "ignored", "repetition", "preempted")
 BLOCK_ACTIONS = ("alloc", "free", "share", "fill", "read", "launch", "retire")
 
 ENUM = pa.dictionary(pa.int8(), pa.string())
@@ -378,79 +386,144 @@ NODES = Table(
     ),
     refs=(("graph", "graphs"), ("user_backend", "devices")),
 )
+SCHEDULERS = Table(
+    "schedulers",
+    "Request schedulers; each has requests, inputs and pools of its own.",
+    (
+        _id("scheduler", "scheduler id, 0 .. rows-1"),
+        _id("process", "process ordinal"),
+        _name("engine", "vllm, deepinfer, transformers, ..."),
+        _name("engine_version", "its version", nullable=True),
+        Column(
+            "config",
+            pa.string(),
+            "what it was built with: one JSON object of numbers, booleans and known words",
+        ),
+    ),
+    key="scheduler",
+)
+POOLS = Table(
+    "pools",
+    "Pools of units that a request scheduler hands out (KV blocks, state slots, encoder entries).",
+    (
+        _id("pool", "pool id, 0 .. rows-1"),
+        _id("scheduler", "scheduler"),
+        _name("name", "kv, state, encoder, ..."),
+        _int("units", "all units, those that are never handed out included", "units"),
+        _int("reserved", "units, from 0, that are never handed out (a null block)", "units"),
+        _int("tokens_per_unit", "tokens that one unit holds", "tokens", nullable=True),
+    ),
+    key="pool",
+    refs=(("scheduler", "schedulers"),),
+)
 REQUESTS = Table(
     "requests",
     "Requests of a request scheduler, renumbered; no text, no token values.",
     (
         _id("request", "request id, 0 .. rows-1, first seen first"),
-        _id("process", "process ordinal"),
-        _int("prompt_tokens", "prompt length", "tokens"),
+        _id("scheduler", "scheduler"),
+        _int("prompt_tokens", "prompt length; of a session its first chunk", "tokens"),
         _int("max_tokens", "limit on produced tokens", "tokens", nullable=True),
         _int("priority", "lower is served first", nullable=True),
         Column("flags", pa.list_(pa.string()), "engine flags, known words only", nullable=True),
         _int("reserve_tokens", "reserved up front", "tokens", nullable=True),
-        _id("shared_prefix_of", "request whose prompt it shares a prefix with", nullable=True),
-        _int("shared_prefix_tokens", "length of that prefix", "tokens", nullable=True),
-        _int("arrive_ns", "ns since the tape's origin", "ns", nullable=True),
+        _int("id_rank", "rank of the engine's own id among all (a tie-break of some queues)", nullable=True),
+        _int(
+            "arrive_ns",
+            "arrival that the scheduler sorts by, ns since the tape's origin",
+            "ns",
+            nullable=True,
+        ),
     ),
     key="request",
-    refs=(("shared_prefix_of", "requests"),),
+    refs=(("scheduler", "schedulers"),),
+)
+PREFIXES = Table(
+    "prefixes",
+    "Tokens that a request has in common with one seen before, as far as its scheduler can tell (whole units).",
+    (
+        _id("request", "request"),
+        _id("of", "the request that had them first", pa.int32()),
+        _int("from_tokens", "first position", "tokens"),
+        _int("to_tokens", "one past the last position", "tokens"),
+    ),
+    refs=(("request", "requests"), ("of", "requests")),
 )
 INPUTS = Table(
     "inputs",
     "What reached the request scheduler from outside, in order.",
     (
         _id("input", "input id, 0 .. rows-1", pa.int64()),
+        _id("scheduler", "scheduler"),
         enum("kind", INPUT_KINDS, "what it is"),
         _id("request", "request, null for batch or global inputs", nullable=True),
-        Column("requests", pa.list_(pa.int32()), "requests of a batch abort", nullable=True),
-        _int("step", "step it precedes or answers", nullable=True),
-        _int("tokens", "tokens produced or of the next chunk", "tokens", nullable=True),
-        Column("finished", pa.bool_(), "the output ends the request", nullable=True),
+        Column(
+            "requests",
+            pa.list_(pa.int32()),
+            "requests of a batch abort, in the engine's order",
+            nullable=True,
+        ),
+        _int("step", "the scheduler's step that it makes (`step`) or answers (`output`)", nullable=True),
+        _int("tokens", "tokens of the next chunk", "tokens", nullable=True),
         Column("decode_only", pa.bool_(), "the step may only decode", nullable=True),
         _int("value", "new priority or other argument", nullable=True),
+        _name("word", "a known word: mode of a pause, ...", nullable=True),
         _int("at_ns", "ns since the tape's origin", "ns", nullable=True),
+        _id("op", "for `step`: first op issued between it and its output", pa.int64(), nullable=True),
     ),
     key="input",
-    refs=(("request", "requests"),),
+    refs=(("scheduler", "schedulers"), ("request", "requests"), ("op", "ops")),
+)
+ANSWERS = Table(
+    "answers",
+    "What the model gave for a step, where it is not what is expected: one token for each request whose known "
+    "tokens are all computed after the step, none for the others, and nobody finishes.",
+    (
+        _id("input", "the `output`", pa.int64()),
+        _id("seq", "order in the input, shared with `decisions` and `blocks`"),
+        _id("request", "request"),
+        _int("tokens", "tokens that the model gave", "tokens"),
+        enum("word", ANSWER_WORDS, "why the request ends with it; null: it goes on", nullable=True),
+    ),
+    refs=(("input", "inputs"), ("request", "requests")),
 )
 DECISIONS = Table(
     "decisions",
-    "What the request scheduler decided, per step and request.",
+    "What the request scheduler decided. Scheduling is stored as deltas: a request that decodes goes on with as "
+    "many tokens, at its place of the order, until another row names it; a `prefill` holds for one step.",
     (
-        _int("step", "step"),
-        _id("seq", "order inside the step"),
+        _id("input", "input that it answers: a `step`, or an `abort`, `output`, ...", pa.int64()),
+        _id("seq", "order in the input, shared with `answers` and `blocks`"),
         _id("request", "request"),
         enum("kind", DECISION_KINDS, "decision"),
-        _int("tokens", "tokens scheduled", "tokens", nullable=True),
+        _int("tokens", "tokens scheduled (`prefill`, `decode`) or shown (`emit`)", "tokens", nullable=True),
         _int("computed_tokens", "tokens computed before this step", "tokens", nullable=True),
-        _id("op", "first op of the step that carries it out", pa.int64(), nullable=True),
     ),
-    refs=(("request", "requests"), ("op", "ops")),
+    refs=(("input", "inputs"), ("request", "requests")),
 )
 BLOCKS = Table(
     "blocks",
     "Units of a pool changing hands, as deltas.",
     (
-        _int("step", "step"),
-        _id("seq", "order inside the step"),
-        _name("pool", "kv, state, encoder, ..."),
+        _id("input", "input during which it happened", pa.int64()),
+        _id("seq", "order in the input, shared with `answers` and `decisions`"),
+        _id("pool", "pool"),
         enum("action", BLOCK_ACTIONS, "what happens to the unit"),
         _int("unit", "unit index in the pool"),
         _id("request", "request", nullable=True),
     ),
-    refs=(("request", "requests"),),
+    refs=(("input", "inputs"), ("pool", "pools"), ("request", "requests")),
 )
 RESOURCES = Table(
     "resources",
-    "Free and used units per pool after a step, where they changed.",
+    "Free and used units per pool after an input, where they changed.",
     (
-        _int("step", "step"),
-        _name("pool", "pool"),
+        _id("input", "input", pa.int64()),
+        _id("pool", "pool"),
         _int("free", "free units", "units"),
         _int("used", "used units", "units"),
-        _int("capacity", "all units", "units", nullable=True),
     ),
+    refs=(("input", "inputs"), ("pool", "pools")),
 )
 TELEMETRY = Table(
     "telemetry",
@@ -481,8 +554,8 @@ DELAYS = Table(
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        DEVICES, QUEUES, SYNCS, BUFFERS, ACCESSES, OPS, EDGES, LISTS, GRAPHS, NODES, REQUESTS, INPUTS,
-        DECISIONS, BLOCKS, RESOURCES, DELAYS, TELEMETRY,
+        DEVICES, QUEUES, SYNCS, BUFFERS, ACCESSES, OPS, EDGES, LISTS, GRAPHS, NODES, SCHEDULERS, POOLS, REQUESTS,
+        PREFIXES, INPUTS, ANSWERS, DECISIONS, BLOCKS, RESOURCES, DELAYS, TELEMETRY,
     )
 }  # fmt: skip
 REQUIRED = ("devices", "queues", "buffers", "accesses", "ops")

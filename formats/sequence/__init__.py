@@ -1,0 +1,1 @@
+"""Sequences: what a request scheduler did, as text (``seq`` litmus files) and as commands."""
