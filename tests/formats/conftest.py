@@ -19,7 +19,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def make_rich_builder() -> TapeBuilder:
-    """Return a valid tape's builder with rows in all sixteen tables."""
+    """Return a valid tape's builder with rows in every table."""
     b = TapeBuilder()
     host = b.device(name="host", kind="host", profile="ggml-host")
     dev = b.device(name="TAPE0", kind="test", profile="mine")
@@ -87,13 +87,22 @@ def make_rich_builder() -> TapeBuilder:
     b.add("nodes", node=0, sources=[1, 2], is_input=False, is_output=True, op_params=b"\0\xff", **node)
     b.add("nodes", node=1, sources=[], is_input=True, is_output=False, view_source=2, view_offset=16, **node)
     b.add("nodes", node=2, sources=[-1], is_input=False, is_output=False, buffer_kind="weights", **node)
-    b.add("requests", request=0, process=0, prompt_tokens=12, flags=["stream", "echo"])
-    b.add("requests", request=1, process=0, prompt_tokens=12, shared_prefix_of=0, shared_prefix_tokens=4)
-    b.add("inputs", input=0, kind="submit", request=0, at_ns=3)
-    b.add("inputs", input=1, kind="abort", requests=[0, 1], finished=False)
-    b.add("decisions", step=0, seq=0, request=0, kind="prefill", tokens=12, op=0)
-    b.add("blocks", step=0, seq=0, pool="kv", action="alloc", unit=3, request=0)
-    b.add("resources", step=0, pool="kv", free=7, used=1, capacity=8)
+    b.add("schedulers", scheduler=0, process=0, engine="vllm", engine_version="0.32.0", config='{"slots": 4}')
+    b.add("pools", pool=0, scheduler=0, name="kv", units=8, reserved=1, tokens_per_unit=16)
+    b.add("pools", pool=1, scheduler=0, name="state", units=4, reserved=0)
+    b.add("requests", request=0, scheduler=0, prompt_tokens=12, id_rank=1, flags=["stream", "echo"])
+    b.add("requests", request=1, scheduler=0, prompt_tokens=40, max_tokens=9, priority=-1, id_rank=0)
+    b.add("prefixes", request=1, of=0, from_tokens=0, to_tokens=12)
+    b.add("inputs", input=0, scheduler=0, kind="submit", request=0, at_ns=3)
+    b.add("inputs", input=1, scheduler=0, kind="submit", request=1, at_ns=4)
+    b.add("inputs", input=2, scheduler=0, kind="step", step=0, at_ns=5, op=20)
+    b.add("inputs", input=3, scheduler=0, kind="output", step=0, at_ns=6)
+    b.add("inputs", input=4, scheduler=0, kind="abort", requests=[1, 0], at_ns=7)
+    b.add("decisions", input=2, seq=1, request=0, kind="prefill", tokens=12, computed_tokens=0)
+    b.add("answers", input=3, seq=0, request=0, tokens=1, word="stop")
+    b.add("blocks", input=2, seq=0, pool=0, action="alloc", unit=3, request=0)
+    b.add("blocks", input=3, seq=1, pool=0, action="free", unit=3, request=0)
+    b.add("resources", input=2, pool=0, free=6, used=1)
     b.add("delays", op=20, place="before_start", line=1, asked_ns=1000, true_ns=1004, filler=False)
     b.add("delays", op=20, place="after_end", line=2, asked_ns=9, filler=True)
     b.add("telemetry", at_ns=4, device=1, metric="power", value=12.5, unit="W")

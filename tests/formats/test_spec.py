@@ -84,7 +84,9 @@ def test_manifest_keys() -> None:
 
     section = TEXT[TEXT.index("## 2.") : TEXT.index("## 3.")]
     entry = TableEntry("ops", 0, 0, 0, "0" * 64)
-    obj = json.loads(manifest_to_json(Manifest(coverage=(Coverage(0),), dropped=1, delays=(DelayLine(1, "every op +1us", 1),)), [entry]))
+    delays = (DelayLine(1, "every op +1us", 1),)
+    manifest = Manifest(coverage=(Coverage(0),), dropped=1, delays=delays)
+    obj = json.loads(manifest_to_json(manifest, [entry]))
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(obj)
     for part in ("processes", "coverage", "tables"):
         line = next(x for x in section.splitlines() if x.startswith(f"| `{part}`"))

@@ -1,0 +1,1 @@
+"""The tables of a tape, one module per theme; `formats.schema` puts them together."""
