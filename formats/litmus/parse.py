@@ -12,7 +12,7 @@ from .lines import read_lines
 from .model import Litmus
 from .words import MAX_BYTES
 
-__all__ = ["load", "parse", "read", "split_variant"]
+__all__ = ["load", "parse", "read", "read_text", "split_variant"]
 
 
 def parse(text: str, *, name: str = "litmus") -> Litmus:
@@ -54,6 +54,33 @@ def split_variant(path: str | os.PathLike[str]) -> tuple[Path, str]:
     return Path(text), "buggy"
 
 
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a litmus file of either notation.
+
+    Raises
+    ------
+    MissingInput
+        If the file cannot be read.
+    LitmusError
+        If it is not UTF-8 text.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as f:
+            data = f.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as e:
+        raise cannot_read(file, e, "a litmus file") from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as e:
+        raise LitmusError(
+            f"byte {e.start} is not UTF-8",
+            expected="a text file",
+            where=str(file),
+            next_step="check that this is a litmus file",
+        ) from None
+
+
 def read(path: str | os.PathLike[str]) -> Litmus:
     """Read and parse a litmus file, both variants.
 
@@ -64,22 +91,7 @@ def read(path: str | os.PathLike[str]) -> Litmus:
     LitmusError
         If it is not UTF-8 text in the notation, or too large.
     """
-    file = Path(path)
-    try:
-        with file.open("rb") as f:
-            data = f.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as e:
-        raise cannot_read(file, e, "a litmus file") from None
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as e:
-        raise LitmusError(
-            f"byte {e.start} is not UTF-8",
-            expected="a text file",
-            where=str(file),
-            next_step="check that this is a litmus file",
-        ) from None
-    return parse(text, name=str(file))
+    return parse(read_text(path), name=str(Path(path)))
 
 
 def load(path: str | os.PathLike[str]) -> Tape:
