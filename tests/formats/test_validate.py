@@ -340,7 +340,8 @@ def test_the_last_op_id_may_come_first() -> None:
 
 def test_corpus_is_valid() -> None:
     """Every litmus model of the corpus keeps the specification, in both variants."""
-    files = sorted((Path(__file__).parents[1] / "corpus").rglob("*.litmus"))
+    corpus = Path(__file__).parents[1] / "corpus"
+    files = sorted(f for d in ("ops", "own") for f in (corpus / d).glob("*.litmus"))
     assert len(files) >= 62
     for f in files:
         for variant in ("", ":fixed"):

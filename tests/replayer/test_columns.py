@@ -19,7 +19,7 @@ from tapedelay.replayer.columns import core_tape
 from .random_tapes import BYTES, random_tape
 
 HERE = Path(__file__).parent
-CORPUS = sorted((HERE.parent / "corpus").glob("*/*.litmus"))
+CORPUS = sorted(f for d in ("ops", "own") for f in (HERE.parent / "corpus" / d).glob("*.litmus"))
 TRACES = sorted((HERE.parent.parent / "traces").glob("*.tape.zip"))
 
 

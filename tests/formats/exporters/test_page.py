@@ -224,7 +224,7 @@ def test_no_arrow_where_nothing_orders() -> None:
 
 
 def test_ops_of_one_queue_never_share_a_column() -> None:
-    for file in sorted((ROOT / "tests" / "corpus").rglob("*.litmus")):
+    for file in sorted((ROOT / "tests" / "corpus").glob("o*/*.litmus")):
         tape = load_tape(file)
         ops = tape.table("ops")
         if ops.num_rows < 2:

@@ -429,7 +429,8 @@ def test_tapes_with_hardly_anything(text: str) -> None:
 
 def test_the_whole_corpus() -> None:
     """Decoded only: the trace processor is a process of a second for each file."""
-    files = sorted((ROOT / "tests" / "corpus").rglob("*.litmus"))
+    corpus = ROOT / "tests" / "corpus"
+    files = sorted(f for d in ("ops", "own") for f in (corpus / d).glob("*.litmus"))
     assert len(files) > 100
     for file in files:
         tape = load_tape(file)
