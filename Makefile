@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* recorder/engi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver
+.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-deepinfer
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,12 @@ format: $(VENV)/.lint ## let ruff rewrite the sources
 native: $(BIN)/python ## compile the native parts again and put them where Python finds them
 	$(PIP) -e .
 	@touch $(VENV)/.installed
+
+# Engines whose request schedulers are recorded and rerun are never dependencies of this package.
+engine-deepinfer: $(VENV)/.installed ## compile DeepInfer's request scheduler for the CPU, for test-engines (5 minutes)
+	@$(EXTRA) deepinfer > $(VENV)/deepinfer.txt
+	$(PIP) -r $(VENV)/deepinfer.txt
+	$(BIN)/python -m tapedelay.recorder.engines.deepinfer.cpu.build .engines/deepinfer --jobs $(JOBS) --install
 
 # A software Vulkan driver, for the tests that run ggml's real Vulkan backend without a GPU.
 vulkan-driver:

@@ -1,0 +1,1 @@
+"""DeepInfer's request scheduler, recorded from inside the program."""
