@@ -87,8 +87,6 @@ class Carry:
         """Ended, and still in flight."""
         self._flying: OrderedDict[int, list[tuple[int, int]]] = OrderedDict()
         """Per step: requests, and how many of their tokens are computed after it."""
-        self._shown: dict[int, int] = {}
-        self._ended: set[int] = set()
 
     # --- what both directions are told ---
 
@@ -108,18 +106,10 @@ class Carry:
     def over(self, request: int) -> None:
         """Note that a request has ended: aborted, finished or rejected."""
         self._last.pop(request, None)
-        if self._is_flying(request):
+        if any(r == request for rows in self._flying.values() for r, _ in rows):
             self._over.add(request)
         else:
             self._known.pop(request, None)
-            self._over.discard(request)
-
-    def is_over(self, request: int) -> bool:
-        """Return whether a request has ended, or never began: nothing of it is to be shown."""
-        return request in self._over or request not in self._known
-
-    def _is_flying(self, request: int) -> bool:
-        return any(r == request for rows in self._flying.values() for r, _ in rows)
 
     # --- steps ---
 
@@ -237,67 +227,40 @@ class Carry:
         """
         given = {r: (tokens, word) for r, tokens, word in rows}
         told: list[Answered] = []
-        known, shown = self._known, self._begin_output()
+        known = self._known
         for request, after in self._flying.pop(step, ()):
             tokens, word = given.pop(request, _NOTHING)
             length = known.get(request, after)
             if word is not None or tokens != (after >= length):
                 told.append(Answered(request, tokens, word))
-                if word is not None:
-                    self._ended.add(request)
             if request in known:
                 known[request] = length + tokens
-                if tokens:
-                    shown[request] = tokens
-        for request, (tokens, word) in given.items():  # it was not in the step
-            told.append(Answered(request, tokens, word))
-            self._answered(request, 0, tokens, word)
-        self._end_output()
-        return told
+        rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
+        self._end_output([*told, *rest], rest)
+        return told + rest
 
     def decode_answers(self, step: int, rows: Iterable[tuple[int, int, str | None]]) -> list[Answered]:
         """Return what every request of the step got, in the step's order, then what others got."""
         given = {r: (tokens, word) for r, tokens, word in rows}
         answers: list[Answered] = []
-        self._begin_output()
+        known = self._known
         for request, after in self._flying.pop(step, ()):
-            length = self._known.get(request, after)
+            length = known.get(request, after)
             tokens, word = given.pop(request, (int(after >= length), None))
             answers.append(Answered(request, tokens, word))
-            self._answered(request, length, tokens, word)
-        for request, (tokens, word) in given.items():
-            answers.append(Answered(request, tokens, word))
-            self._answered(request, 0, tokens, word)
-        self._end_output()
-        return answers
+            if request in known:
+                known[request] = length + tokens
+        rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
+        self._end_output([*answers, *rest], rest)
+        return answers + rest
 
-    def shown(self) -> dict[int, int]:
-        """Return how many tokens the newest output is foreseen to show of each request.
-
-        All that the model gave, of requests that had not ended before.
-        """
-        return self._shown
-
-    def _begin_output(self) -> dict[int, int]:
-        self._shown = {}
-        self._ended = set()
-        return self._shown
-
-    def _answered(self, request: int, length: int, tokens: int, word: str | None) -> None:
-        if word is not None:
-            self._ended.add(request)
-        if request in self._known:
-            self._known[request] = (length or self._known[request]) + tokens
-            if tokens:
-                self._shown[request] = tokens
-
-    def _end_output(self) -> None:
-        """Leave out what was over before, and forget ended requests that no step in flight names."""
-        for request in self._over & self._shown.keys():
-            del self._shown[request]
-        for request in self._ended:
-            self._last.pop(request, None)
-        self._over |= self._ended
+    def _end_output(self, told: Iterable[Answered], rest: Iterable[Answered]) -> None:
+        """Note what ended and what came unasked; forget what is over and in no step in flight."""
+        for a in rest:
+            self.chunk(a.request, a.tokens)
+        for a in told:
+            if a.word is not None:
+                self._last.pop(a.request, None)
         if self._over:
             flying = {r for rows in self._flying.values() for r, _ in rows}
             for request in self._over - flying:

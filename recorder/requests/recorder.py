@@ -1,0 +1,435 @@
+"""What the hooks of an engine's request scheduler tell, as inputs with all that they caused.
+
+No method raises into the engine: a fault is said once, and the recorder stays out from then on. Neither text
+nor token values nor hashes reach it; the engine's request ids are renumbered here and stay here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from ...formats.requests.carry import Carry
+from ...formats.requests.words import ANSWER_WORDS, BLOCK_ACTIONS, DECISION_KINDS, INPUT_KINDS
+from .layout import ANSWER, BLOCK, DECISION, INPUT, SCHEDULER
+from .spool import Writer, said, writer
+
+__all__ = ["PoolRow", "SchedulerRecorder"]
+
+Key = str | int
+Scalar = bool | int | float | str | None
+_ENDED_KEPT = 8192
+"""So many ids of ended requests are remembered: what comes late still finds its number."""
+_WORD = re.compile(r"[A-Za-z0-9_.+,-]{0,120}")
+_DECISIONS = {k: i for i, k in enumerate(DECISION_KINDS)}
+_ANSWERS: dict[str | None, int | None] = {None: None, **{k: i for i, k in enumerate(ANSWER_WORDS)}}
+_ACTIONS = {k: i for i, k in enumerate(BLOCK_ACTIONS)}
+_INPUTS = {k: i for i, k in enumerate(INPUT_KINDS)}
+_UNKNOWN = (None,) * 6
+_OUTERMOST = ("step", "output")
+"""Inputs that are part of no other: one that is open still has lost its end."""
+
+
+class PoolRow(NamedTuple):
+    """A pool of units, as in the table `pools`."""
+
+    name: str
+    units: int
+    reserved: int = 0
+    tokens_per_unit: int | None = None
+
+
+class SchedulerRecorder:
+    """Records one request scheduler; without a recording every call returns at once.
+
+    Calls come from one thread at a time. What happens between `begin` and `end` belongs to that input; an
+    input inside of another one (the engine's own abort in an output) is part of it.
+
+    Parameters
+    ----------
+    engine, engine_version : str
+        Known words.
+    config : mapping of str to bool, int, float, str or None
+        What the scheduler was built with; texts are words of letters, digits and ``_.+,-`` (others become
+        ``other``).
+    pools : sequence of PoolRow
+        Its pools; calls name them by their place here.
+    """
+
+    def __init__(
+        self, engine: str, engine_version: str, config: Mapping[str, Scalar], pools: Sequence[PoolRow]
+    ) -> None:
+        self._off = True
+        self._depth = 0
+        try:
+            self._writer: Writer | None = writer()
+            if self._writer is None:
+                return
+            from msgpack import packb  # type: ignore[import-untyped, unused-ignore]
+
+            self._pack = packb
+            self._scheduler = self._writer.next_scheduler()
+            self._head: list[Any] | None = [
+                SCHEDULER,
+                self._scheduler,
+                _word(engine),
+                _word(engine_version),
+                {_word(k): _scalar(v) for k, v in config.items()},
+                [[_word(p[0]), *map(_whole, p[1:])] for p in (PoolRow(*p) for p in pools)],
+            ]
+            self._pools = len(pools)
+            self._carry = Carry()
+            self._numbers: dict[Key, int] = {}
+            self._count = 0
+            self._ids: list[tuple[str, Any]] = []
+            self._ended: OrderedDict[Key, None] = OrderedDict()
+            self._thread = 0
+            self._input: list[Any] = []
+            self._step: int | None = None
+            self._steps = 0
+            self._new: dict[int, list[Any]] = {}
+            self._prefixes: list[Any] = []
+            self._events: list[Any] = []
+            self._resources: dict[int, tuple[int, int]] = {}
+            self._changed: dict[int, tuple[int, int]] = {}
+            self._off = False
+        except Exception as e:
+            self._give_up(e)
+
+    @property
+    def recording(self) -> bool:
+        """Whether calls are still recorded."""
+        return not self._off
+
+    # --- requests ---
+
+    def number(self, key: Key) -> int:
+        """Return the number of one of the engine's request ids (-1 without a recording)."""
+        if self._off:
+            return -1
+        try:
+            return self._number(key)
+        except Exception as e:
+            self._give_up(e)
+            return -1
+
+    def submit(
+        self,
+        key: Key,
+        *,
+        prompt_tokens: int,
+        max_tokens: int | None = None,
+        priority: int | None = None,
+        flags: Iterable[str] = (),
+        reserve_tokens: int | None = None,
+        arrive_ns: int | None = None,
+        prefixes: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """Tell of a request that arrives; an input of its own where none is open.
+
+        Parameters
+        ----------
+        key : str or int
+            The engine's id; one that was used by a request that has ended is a new request.
+        prompt_tokens, max_tokens, priority, reserve_tokens
+            As in the table `requests`.
+        flags : iterable of str
+            Known words.
+        arrive_ns : int, optional
+            What the scheduler sorts by, as nanoseconds of the wall clock.
+        prefixes : iterable of (of_number, from_tokens, to_tokens)
+            Whole units that it has in common with earlier requests.
+        """
+        if self._off:
+            return
+        try:
+            alone = not self._depth
+            if alone:
+                self._begin("submit", key, None, None, None, None, None, None)
+            self._submit(key, prompt_tokens, max_tokens, priority, flags, reserve_tokens, arrive_ns, prefixes)
+            if alone:
+                self._end()
+        except Exception as e:
+            self._give_up(e)
+
+    def prefix(self, key: Key, of: int, from_tokens: int, to_tokens: int) -> None:
+        """Tell that positions of a request equal those of the earlier request with number `of`."""
+        if self._off:
+            return
+        try:
+            self._prefixes.append([self._number(key), int(of), int(from_tokens), int(to_tokens)])
+        except Exception as e:
+            self._give_up(e)
+
+    # --- inputs ---
+
+    def begin(
+        self,
+        kind: str,
+        *,
+        key: Key | None = None,
+        keys: Iterable[Key] | None = None,
+        tokens: int | None = None,
+        value: int | None = None,
+        word: str | None = None,
+        decode_only: bool | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Begin an input; `end` must follow, whatever the engine does.
+
+        Parameters
+        ----------
+        kind : str
+            One of `INPUT_KINDS`.
+        key, keys
+            The request, or those of a batch in the engine's order.
+        tokens, value, word, decode_only
+            As in the table `inputs`.
+        step : int, optional
+            Of ``step`` its number, counted here if left out; of ``output`` the step that it answers, if left
+            out the oldest one that scheduled anything and has no output yet.
+        """
+        if self._off:
+            return
+        try:
+            self._begin(kind, key, keys, tokens, value, word, decode_only, step)
+        except Exception as e:
+            self._give_up(e)
+
+    def end(self) -> None:
+        """End the input: it is written now."""
+        if self._off:
+            return
+        try:
+            self._end()
+        except Exception as e:
+            self._give_up(e)
+
+    # --- what an input causes ---
+
+    def blocks(self, action: str, pool: int, units: Iterable[int], key: Key | None = None) -> None:
+        """Tell that units of a pool change hands; cheap, for hooks in the engine's pools."""
+        if self._off:
+            return
+        try:
+            number = None if key is None else self._numbers.get(key)
+            if number is None and key is not None:
+                number = self._number(key)
+            self._events.append((BLOCK, _ACTIONS[action], pool, number, *units))
+        except Exception as e:
+            self._give_up(e)
+
+    def decision(self, kind: str, key: Key, tokens: int | None = None, computed: int | None = None) -> None:
+        """Tell a decision of any kind but ``prefill``, ``decode``, ``skip`` and ``order``: see `schedule`."""
+        if self._off:
+            return
+        try:
+            number = self._number(key)
+            self._events.append((DECISION, _DECISIONS[kind], number, tokens, computed))
+            if kind == "preempt":
+                self._carry.left(number)
+            elif kind in ("finish", "reject"):
+                self._carry.over(number)
+                self._end_of(key)
+        except Exception as e:
+            self._give_up(e)
+
+    def schedule(self, scheduled: Iterable[tuple[Key, int, int, bool]]) -> None:
+        """Tell the whole step: (key, tokens, computed before, is prefill) in the scheduler's order."""
+        if self._off:
+            return
+        try:
+            numbers = self._numbers
+            try:
+                rows = [(numbers[k], tokens, computed, prefill) for k, tokens, computed, prefill in scheduled]
+            except KeyError:
+                rows = [(self._number(k), t, c, p) for k, t, c, p in scheduled]
+            step = self._steps if self._step is None else self._step
+            for kind, request, tokens, computed in self._carry.encode(step, rows):
+                self._events.append((DECISION, _DECISIONS[kind], request, tokens, computed))
+        except Exception as e:
+            self._give_up(e)
+
+    def answers(self, rows: Iterable[tuple[Key, int, str | None]]) -> None:
+        """Tell what the model gave for the step of this output: (key, tokens, why it ends or None)."""
+        if self._off:
+            return
+        try:
+            given = [(self._number(k), tokens, word) for k, tokens, word in rows]
+            step = -1 if self._step is None else self._step
+            for request, tokens, word in self._carry.encode_answers(step, given):
+                self._events.append((ANSWER, request, tokens, _ANSWERS[word]))
+        except Exception as e:
+            self._give_up(e)
+
+    def resources(self, pool: int, free: int, used: int) -> None:
+        """Tell how many units of a pool are free and used; written where that changed."""
+        if self._off:
+            return
+        if self._resources.get(pool) != (free, used):
+            self._resources[pool] = self._changed[pool] = (free, used)
+
+    # --- inside ---
+
+    def _number(self, key: Key) -> int:
+        number = self._numbers.get(key)
+        return self._assign(key, None) if number is None else number
+
+    def _assign(self, key: Key, after: int | None) -> int:
+        """Give the next number; `after`: the request whose id sorts right before (None: look)."""
+        if after is None:
+            sortable = (type(key).__name__, key)
+            at = bisect_left(self._ids, sortable)
+            after = self._numbers[self._ids[at - 1][1]] if at else -1
+            self._ids.insert(at, sortable)
+        number = self._count
+        self._count += 1
+        self._new[number] = [number, after, *_UNKNOWN]
+        self._numbers[key] = number
+        return number
+
+    def _again(self, key: Key) -> None:
+        """Let an id that was used by a request that has ended be a new one."""
+        if key in self._ended:
+            del self._ended[key]
+            self._assign(key, self._numbers[key])
+
+    def _end_of(self, key: Key) -> None:
+        self._ended[key] = None
+        if len(self._ended) > _ENDED_KEPT:
+            old, _ = self._ended.popitem(last=False)
+            del self._numbers[old]
+            del self._ids[bisect_left(self._ids, (type(old).__name__, old))]
+
+    def _submit(
+        self,
+        key: Key,
+        prompt_tokens: int,
+        max_tokens: int | None,
+        priority: int | None,
+        flags: Iterable[str],
+        reserve_tokens: int | None,
+        arrive_ns: int | None,
+        prefixes: Iterable[tuple[int, int, int]],
+    ) -> None:
+        number = self._number(key)
+        row = self._new.setdefault(number, [number, None, *_UNKNOWN])
+        row[2:] = [
+            int(prompt_tokens),
+            max_tokens,
+            priority,
+            [_word(f) for f in flags] or None,
+            reserve_tokens,
+            arrive_ns,
+        ]
+        self._prefixes += [[number, int(of), int(a), int(b)] for of, a, b in prefixes]
+        self._carry.submitted(number, int(prompt_tokens))
+
+    def _begin(
+        self,
+        kind: str,
+        key: Key | None,
+        keys: Iterable[Key] | None,
+        tokens: int | None,
+        value: int | None,
+        word: str | None,
+        decode_only: bool | None,
+        step: int | None,
+    ) -> None:
+        thread = threading.get_ident()
+        if self._depth:
+            if thread != self._thread:
+                raise RuntimeError("its calls come from two threads at once")
+            if kind not in _OUTERMOST:
+                self._depth += 1
+                return
+            self._end(whole=True)
+        self._depth, self._thread = 1, thread
+        if kind == "submit" and key is not None:
+            self._again(key)
+        request = None if key is None else self._number(key)
+        requests = None if keys is None else [self._number(k) for k in keys]
+        if kind == "step":
+            step = self._steps if step is None else step
+            self._steps = step + 1
+        elif kind == "output" and step is None:
+            step = self._carry.oldest_in_flight()
+        elif kind == "next_chunk" and request is not None:
+            self._carry.chunk(request, tokens or 0)
+        elif kind == "abort":
+            for k, number in zip(
+                [*([] if key is None else [key]), *(keys or ())],
+                [*([] if request is None else [request]), *(requests or ())],
+                strict=True,
+            ):
+                self._carry.over(number)
+                self._end_of(k)
+        self._step = step
+        self._input = [
+            INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
+            decode_only, value, None if word is None else _word(word),
+        ]  # fmt: skip
+
+    def _end(self, *, whole: bool = False) -> None:
+        self._depth = 0 if whole else self._depth - 1
+        if self._depth:
+            return
+        frame = [
+            *self._input,
+            list(self._new.values()),
+            self._prefixes,
+            self._events,
+            [(pool, *counts) for pool, counts in self._changed.items()],
+        ]
+        self._new, self._prefixes, self._events, self._changed = {}, [], [], {}
+        out = self._writer
+        if out is None or out.over or (self._head is None and out.pid != os.getpid()):
+            self._leave(out)
+            return
+        if self._head is not None:
+            head, self._head = self._head, None
+            if not out.write(self._pack(head)):
+                self._off = True
+                return
+        if not out.write(self._pack(frame, default=int)):
+            self._off = True
+
+    def _leave(self, out: Writer | None) -> None:
+        """Stay out: the recording is over, or this is a copy of the recorded process."""
+        self._off = True
+        if out is not None and not out.over:
+            said(out.directory, "a request scheduler that a fork copied is not recorded in the new process")
+
+    def _give_up(self, error: Exception) -> None:
+        """Say once what does not work, and stay out."""
+        self._off = True
+        if isinstance(error, ImportError):
+            why = "msgpack is not installed in this Python"
+        else:
+            why = f"{type(error).__name__}: {error}"
+        said(os.environ.get("TAPEDELAY_SPOOL", ""), f"the request scheduler is not recorded any more ({why})")
+
+
+def _word(text: object) -> str:
+    """Return a known word; nothing else reaches the recording."""
+    said = str(text)
+    return said if _WORD.fullmatch(said) else "other"
+
+
+def _scalar(value: object) -> Scalar:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    return _word(value)
+
+
+def _whole(value: int | None) -> int | None:
+    return None if value is None else int(value)
