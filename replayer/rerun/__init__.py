@@ -1,1 +1,1 @@
-"""Rerun: drive the real request scheduler of an engine with recorded inputs, the same or others, and judge it."""
+"""Rerun: drive an engine's real request scheduler with recorded inputs, the same or others, and judge it."""

@@ -19,7 +19,6 @@ __all__ = [
     "Decision",
     "Driver",
     "Engine",
-    "Outcome",
     "Pool",
     "PoolState",
     "Reaction",
@@ -36,10 +35,11 @@ TokenSource = Callable[[int, int], int]
 PHASES = ("waiting", "prefill", "decode", "preempted", "blocked", "chunk", "finished")
 """Where a request stands, for aiming and for the invariants.
 
-``waiting``: nothing computed, queued; ``prefill``: between two chunks of its prompt; ``decode``: prompt computed,
-running; ``preempted``: has lost its units, waits to be computed again; ``blocked``: waits, cannot be scheduled yet
-(a multimodal request before ``set_schedulable``, a grammar); ``chunk``: a session that waits for its next input
-chunk; ``finished``: still known to the scheduler though it has ended (its units are in use by a step in flight).
+``waiting``: nothing computed, queued; ``prefill``: between two chunks of its prompt; ``decode``: prompt
+computed, running; ``preempted``: has lost its units, waits to be computed again; ``blocked``: waits, cannot
+be scheduled yet (a multimodal request before ``set_schedulable``, a grammar); ``chunk``: a session that waits
+for its next input chunk; ``finished``: still known to the scheduler though it has ended (its units are in use
+by a step in flight).
 """
 
 
@@ -81,11 +81,22 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model gives one scheduled request: so many tokens, and why it ends, if it does."""
+    """What the model gives one scheduled request: so many tokens, and why it ends, if it does.
+
+    Attributes
+    ----------
+    request, tokens, word
+        As in the table `answers`. With the word ``stop`` the last token is one that ends the request; every
+        other word only says what the engine itself finds out (``length``) or is told (``abort``).
+    position : int or None
+        Where the first of the tokens belongs in the request: their values are ``tokens(request, position)``,
+        ``tokens(request, position + 1)``, ... whatever the scheduler believes by then. `drive` fills it in.
+    """
 
     request: int
     tokens: int
     word: str | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +131,15 @@ class Reaction:
         Of a step: what `Engine.output` takes; None where the step scheduled nothing and needs no output.
     emitted : tuple of (int, tuple of int)
         Tokens that became visible to a user: request, token values.
+    answers : tuple of Answer or None
+        Of a step: what a model would give for it, where the engine's own rule is not that of the table
+        `answers` (one token for each request whose known tokens are all computed after the step).
     """
 
     events: tuple[Decision | BlockChange, ...] = ()
     handle: Any = None
     emitted: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    answers: tuple[Answer, ...] | None = None
 
     def scheduled(self) -> list[Decision]:
         """Return the decisions that schedule tokens, in order."""
@@ -185,7 +200,8 @@ class State:
     requests : mapping of int to RequestState
     pools : mapping of str to PoolState
     unfinished : int
-        How many unfinished requests the scheduler says it has.
+        How many unfinished requests the scheduler says it has: as many as `requests` that are not
+        ``finished``, sessions that wait for a chunk among them.
     paused : bool
         Whether it schedules nothing on purpose.
     counters : mapping of str to int
@@ -235,6 +251,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class Driver(Protocol):
     """An engine adapter.
 
@@ -248,6 +265,10 @@ class Driver(Protocol):
         How many steps may be in flight at once, at most, under this configuration's engine.
     shrinks : tuple of str
         Keys of the configuration that a perturbation may make smaller (pools, token budget, slots).
+    exempt : frozenset of str, optional
+        Invariants (``I1`` .. ``I10``) that the engine breaks on purpose; the adapter's module says why.
+    patience : int, optional
+        How many steps in a row that schedule nothing, while work waits, prove a stall; 3 unless said.
     """
 
     name: str

@@ -1,0 +1,524 @@
+"""Run a scenario on an engine's real scheduler: the loop, what each call did, and what is wrong with it.
+
+Standard library only: it runs in the engine's own Python.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...formats.errors import InfrastructureError
+from ...formats.sequence.commands import Command
+from .outside import fits
+from .protocol import Answer, BlockChange, Decision, Driver, Engine, Reaction, State, Unsupported
+from .scenario import Input, Scenario
+from .violation import Violation
+from .watch import Watch
+
+__all__ = ["Call", "Hook", "Limits", "Moment", "Run", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run is given up.
+
+    Attributes
+    ----------
+    max_steps : int
+        Steps in all.
+    slack_steps : int
+        Steps without progress, beside those that would compute everything known once more.
+    settle_steps : int
+        Steps after the last request has ended, for engines that give units back in the step after.
+    stop_at_first : bool
+        End with the first call that shows a violation.
+    """
+
+    max_steps: int = 20_000
+    slack_steps: int = 64
+    settle_steps: int = 2
+    stop_at_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to the engine.
+
+    Attributes
+    ----------
+    given : Input
+        What was asked; an ``output`` has the answers that were given.
+    reaction : Reaction
+        What the engine did.
+    step : int
+        Number of the step that it made or answered, -1 for other inputs.
+    free : mapping of str to int
+        Free units of each pool after it; empty where nobody looked.
+    """
+
+    given: Input
+    reaction: Reaction
+    step: int = -1
+    free: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a scenario.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        What was asked for.
+    calls : list of Call
+        What was really called, in order, the drain included.
+    given : int
+        How many of the calls come from the scenario and the hook; the drain made the others.
+    commands : list of Command
+        The same as a sequence.
+    violations : list of Violation
+        What is wrong.
+    drained : bool
+        Everything ended.
+    steps : int
+        Steps made.
+    skipped : Counter of str
+        Inputs that did not apply (an abort of a request that never arrived), or that the engine does not
+        have, by kind.
+    error : str or None
+        Why it ended early, if it did.
+    """
+
+    scenario: Scenario
+    calls: list[Call] = field(default_factory=list)
+    given: int = 0
+    commands: list[Command] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    drained: bool = False
+    steps: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    error: str | None = None
+
+    @property
+    def events(self) -> Iterator[tuple[int, Decision | BlockChange]]:
+        """Every event with the index of its call."""
+        return ((i, event) for i, call in enumerate(self.calls) for event in call.reaction.events)
+
+    def made(self) -> Scenario:
+        """Return the scenario as it was really run, what a hook inserted included.
+
+        Steps have no numbers and outputs no answers in it, but where those were given on purpose: it can be
+        cut down and runs again alike.
+        """
+        inputs = (replace(c.given, step=None, answers=None) for c in self.calls[: self.given])
+        return self.scenario.but(inputs=tuple(inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a hook sees before each call.
+
+    Attributes
+    ----------
+    state : State
+        What is visible of the scheduler.
+    coming : Input or None
+        What is called next; None: nothing, everything has ended.
+    previous : str
+        Kind of the call before.
+    in_flight : tuple of int
+        Requests with output outstanding, oldest step first.
+    flights : int
+        Steps with output outstanding.
+    depth : int
+        How many may be.
+    """
+
+    state: State
+    coming: Input | None
+    previous: str
+    in_flight: tuple[int, ...]
+    flights: int
+    depth: int
+
+
+Hook = Callable[[Moment], Sequence[Input]]
+"""Returns inputs to be called before the one that comes."""
+
+
+def run(
+    scenario: Scenario,
+    driver: Driver,
+    *,
+    check: bool = True,
+    limits: Limits | None = None,
+    hook: Hook | None = None,
+    drain: bool = True,
+    at: Callable[[int, str], None] | None = None,
+) -> Run:
+    """Run a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    driver : Driver
+        The engine's adapter.
+    check : bool
+        Judge after every call.
+    limits : Limits, optional
+        When to give up.
+    hook : callable, optional
+        May insert inputs, see `Hook`.
+    drain : bool
+        Go on after the last input until everything has ended.
+    at : callable, optional
+        Told before each call into the engine its number and kind, and -1 after the last.
+
+    Returns
+    -------
+    Run
+        With what was found; an exception of the engine is a finding.
+
+    Raises
+    ------
+    Unsupported
+        The engine cannot be built with this configuration.
+    InfrastructureError
+        The adapter says that something beside the scheduler failed.
+    """
+    loop = _Loop(scenario, driver, check, limits or Limits(), hook, at or (lambda call, kind: None))
+    return loop.run(drain)
+
+
+class _Stop(Exception):
+    """The run is over."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    key: int
+    step: int
+    handle: Any
+    scheduled: dict[int, Decision]
+    answers: tuple[Answer, ...]
+
+
+class _Loop:
+    def __init__(
+        self,
+        scenario: Scenario,
+        driver: Driver,
+        check: bool,
+        limits: Limits,
+        hook: Hook | None,
+        at: Callable[[int, str], None],
+    ) -> None:
+        self.result = Run(scenario)
+        self._driver = driver
+        self._limits = limits
+        self._hook = hook
+        self._check = check
+        self._at = at
+        self._tokens = scenario.tokens()
+        self._endings = {e.request: e for e in scenario.endings}
+        self._depth = max(1, driver.depth(scenario.config))
+        self._flights: list[_Flight] = []
+        self._submitted: set[int] = set()
+        self._emitted: Counter[int] = Counter()
+        self._known: State | None = None
+        self._previous = ""
+        self._watch = Watch(
+            scenario.pools,
+            self._tokens,
+            exempt=getattr(driver, "exempt", frozenset()),
+            patience=getattr(driver, "patience", 3),
+            slack_steps=limits.slack_steps,
+        )
+
+    def run(self, drain: bool) -> Run:
+        self._at(0, "build")
+        self._engine: Engine = self._driver.build(self.result.scenario.config, self._tokens)
+        self._at(-1, "")
+        try:
+            for given in self.result.scenario.inputs:
+                self._offer(given)
+                self.result.given = len(self.result.calls)
+            if drain:
+                self._drain()
+        except _Stop:
+            pass
+        finally:
+            self.result.commands = self._watch.commands
+            self.result.violations = self._watch.violations
+            self._at(len(self.result.calls), "close")
+            self._engine.close()
+            self._at(-1, "")
+        return self.result
+
+    # --- one input ---
+
+    def _offer(self, given: Input | None) -> None:
+        """Let the hook insert what it wants, then make the call."""
+        if self._hook is not None:
+            moment = Moment(
+                self._state(),
+                given,
+                self._previous,
+                tuple(r for f in self._flights for r in f.scheduled),
+                len(self._flights),
+                self._depth,
+            )
+            for inserted in self._hook(moment):
+                self._do(inserted)
+                self.result.given = len(self.result.calls)
+        if given is not None:
+            self._do(given)
+
+    def _do(self, given: Input) -> None:
+        if given.kind == "step":
+            while len(self._flights) >= self._depth:
+                self._output(Input("output"))
+            self._step(given)
+        elif given.kind == "output":
+            self._output(given)
+        elif (applying := self._applying(given)) is not None:
+            self._call(applying, self._calls(applying), -1)
+        else:
+            self.result.skipped[given.kind] += 1
+
+    def _applying(self, given: Input) -> Input | None:
+        """Return the input as far as it applies now; None if it does not."""
+        if given.kind == "submit":
+            if given.submission is None or given.submission.request in self._submitted:
+                return None
+            self._submitted.add(given.submission.request)
+            return given
+        if given.kind == "abort":
+            there = tuple(r for r in given.about() if r in self._submitted)
+            return replace(given, request=None, requests=there) if there else None
+        if given.kind in ("set_schedulable", "next_chunk", "priority"):
+            known = self._state().requests.get(given.request) if given.request is not None else None
+            return given if known is not None and known.phase != "finished" else None
+        return given
+
+    def _calls(self, given: Input) -> Callable[[], Reaction]:
+        """Return what makes the call."""
+        engine = self._engine
+        request = -1 if given.request is None else given.request
+        if given.kind == "submit" and given.submission is not None:
+            submission = given.submission
+            return lambda: engine.submit(submission)
+        value = 0 if given.value is None else given.value
+        calls: dict[str, Callable[[], Reaction]] = {
+            "abort": lambda: engine.abort(given.requests),
+            "set_schedulable": lambda: engine.set_schedulable(request),
+            "next_chunk": lambda: engine.next_chunk(request, given.tokens or 0, given.last),
+            "pause": lambda: engine.pause(given.word or ""),
+            "resume": lambda: engine.resume(),
+            "cache_reset": lambda: engine.cache_reset(given.word or ""),
+            "priority": lambda: engine.priority(request, value),
+        }
+        if given.kind not in calls:
+            raise InfrastructureError(
+                f"input {given.kind!r}", expected=", ".join(["submit", "step", "output", *calls])
+            )
+        return calls[given.kind]
+
+    def _step(self, given: Input) -> None:
+        if self.result.steps >= self._limits.max_steps:
+            self.result.error = f"more than {self._limits.max_steps} steps"
+            self._watch.endless(self.result.steps)
+            raise _Stop
+        before = self._state()
+        step = self.result.steps
+        self.result.steps += 1
+
+        def call() -> Reaction:
+            reaction = self._engine.step(given.decode_only)
+            if reaction.handle is not None:
+                scheduled = reaction.scheduled()
+                answers = reaction.answers
+                if answers is None:
+                    answers = self._expected(scheduled, before)
+                key = step if given.step is None else given.step
+                rows = {d.request: d for d in scheduled}
+                self._flights.append(_Flight(key, step, reaction.handle, rows, answers))
+            return reaction
+
+        self._call(given, call, step)
+        if self._watch.stuck:
+            self._stuck()
+
+    def _output(self, given: Input) -> None:
+        flight = self._flight(given.step)
+        if flight is None:
+            self.result.skipped["output"] += 1
+            return
+        answers = flight.answers if given.answers is None else given.answers
+        placed = tuple(self._placed(a, flight, given.answers is None) for a in answers)
+
+        def call() -> Reaction:
+            self._flights.remove(flight)
+            return self._engine.output(flight.handle, placed)
+
+        self._call(replace(given, answers=placed), call, flight.step)
+
+    def _call(self, given: Input, call: Callable[[], Reaction], step: int) -> None:
+        """Make a call, and judge what came of it."""
+        if self._check:
+            in_flight = [r for f in self._flights for r in f.scheduled]
+            self._watch.before(given, self._state(), in_flight)
+        self._at(len(self.result.calls), given.kind)
+        try:
+            reaction = call()
+        except Unsupported:
+            self._at(-1, "")
+            self.result.skipped[given.kind] += 1
+            return
+        except (InfrastructureError, MemoryError):
+            raise
+        except Exception as e:
+            self.result.calls.append(Call(given, Reaction(), step))
+            self._watch.raised(*_raised(e, given.kind))
+            self.result.error = f"{type(e).__name__}: {e}"
+            raise _Stop from None
+        finally:
+            self._known = None
+        self._at(-1, "")
+        self._previous = given.kind
+        for request, tokens in reaction.emitted:
+            self._emitted[request] += len(tokens)
+        free: Mapping[str, int] = {}
+        if self._check:
+            state = self._state()
+            free = {name: pool.free for name, pool in state.pools.items()}
+            outstanding = sum(1 for f in self._flights if f.scheduled)
+            self._watch.after(given, reaction, state, step, outstanding)
+        self.result.calls.append(Call(given, reaction, step, free))
+        if self._watch.violations and self._limits.stop_at_first:
+            raise _Stop
+
+    # --- answers ---
+
+    def _flight(self, key: int | None) -> _Flight | None:
+        if key is None:
+            return self._flights[0] if self._flights else None
+        return next((f for f in self._flights if f.key == key), None)
+
+    def _expected(self, scheduled: Sequence[Decision], before: State) -> tuple[Answer, ...]:
+        """Return what a model gives: a token for each request whose known tokens are all computed then."""
+        made = []
+        outstanding = Counter[int]()
+        for flight in self._flights:
+            for answer in flight.answers:
+                outstanding[answer.request] += answer.tokens
+        for decision in scheduled:
+            request = before.requests.get(decision.request)
+            if request is None or decision.tokens is None or decision.computed_tokens is None:
+                continue
+            known = request.known_tokens + outstanding[decision.request]
+            if decision.computed_tokens + decision.tokens >= known:
+                made.append(Answer(decision.request, 1))
+        return tuple(made)
+
+    def _placed(self, answer: Answer, flight: _Flight, ours: bool) -> Answer:
+        """Return an answer with the position of its first token, and with its end where it has one."""
+        decision = flight.scheduled.get(answer.request)
+        position = answer.position
+        if position is None and decision is not None and decision.computed_tokens is not None:
+            many = 1 if decision.kind == "decode" else decision.tokens or 0
+            position = decision.computed_tokens + many
+        word = answer.word
+        ending = self._endings.get(answer.request)
+        if ours and word is None and ending is not None and answer.tokens:
+            shown = self._emitted[answer.request] + answer.tokens
+            word = ending.word if shown >= ending.tokens else None
+        return replace(answer, position=position, word=word)
+
+    def _state(self) -> State:
+        if self._known is None:
+            self._known = self._engine.state()
+        return self._known
+
+    # --- the end ---
+
+    def _stuck(self) -> None:
+        """Find a stall, unless what waits may wait for something from outside."""
+        state = self._state()
+        phases = {r.phase for r in state.requests.values()}
+        if "chunk" in phases:
+            return
+        if "blocked" in phases and not fits(state, self.result.scenario.pools):
+            return
+        if self._watch.leaks:
+            self._give_up(state)
+        self._watch.stalled(state)
+        self.result.error = "no progress"
+        raise _Stop
+
+    def _give_up(self, state: State) -> None:
+        """Abort what is left: units are missing, and what is held when all has ended shows it."""
+        left = tuple(n for n, r in state.requests.items() if r.phase != "finished")
+        self._call(Input("abort", requests=left), lambda: self._engine.abort(left), -1)
+        for _ in range(self._limits.settle_steps):
+            self._call(Input("step"), self._engine.step, self.result.steps)
+        self._watch.idle(self._state())
+        if self._watch.violations:
+            raise _Stop
+
+    def _drain(self) -> None:
+        """Go on until everything has ended."""
+        while True:
+            coming = self._coming(self._state())
+            if coming is None and self._hook is not None:
+                calls = len(self.result.calls)
+                self._offer(None)
+                if len(self.result.calls) > calls:
+                    continue
+            if coming is None:
+                break
+            skipped = self.result.skipped.total()
+            self._offer(coming)
+            if self.result.skipped.total() > skipped and coming.kind != "output":
+                self.result.error = f"the engine has no {coming.kind}, without which it cannot be drained"
+                raise _Stop
+        for _ in range(self._limits.settle_steps):
+            self._do(Input("step"))
+            if self._flights:
+                self._do(Input("output"))
+        if self._check:
+            self._watch.idle(self._state())
+        self.result.drained = True
+
+    def _coming(self, state: State) -> Input | None:
+        """Return the next call on the way to the end; None at the end."""
+        phases = [r.phase for r in state.requests.values()]
+        working = any(p in ("waiting", "prefill", "decode", "preempted") for p in phases)
+        if state.paused:
+            return Input("resume")
+        if self._flights and (len(self._flights) >= self._depth or not working or self._idle_step()):
+            return Input("output")
+        if working and not self._watch.stuck:
+            return Input("step")
+        for phase, kind in (("blocked", "set_schedulable"), ("chunk", "next_chunk")):
+            for number, request in state.requests.items():
+                if request.phase == phase:
+                    return Input(kind, request=number, last=kind == "next_chunk")
+        return Input("step") if working else None
+
+    def _idle_step(self) -> bool:
+        """Whether the last call was a step that scheduled nothing: the next waits for an output."""
+        last = self.result.calls[-1] if self.result.calls else None
+        return last is not None and last.given.kind == "step" and not last.reaction.scheduled()
+
+
+def _raised(error: Exception, kind: str) -> tuple[str, str]:
+    """Return what kind of exception the scheduler raised, and where, in words."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = frames[-1].name if frames else "?"
+    what = f"{type(error).__name__} in {where} during {kind}"
+    return what, f"{kind} raised {type(error).__name__} in {where}: {str(error)[:300]}"
