@@ -14,7 +14,7 @@ from typing import Any
 from ...formats.errors import InfrastructureError
 from ...formats.sequence.commands import Command
 from .outside import fits
-from .protocol import Answer, BlockChange, Decision, Driver, Engine, Reaction, State, Unsupported
+from .protocol import Answer, BlockChange, Decision, Driver, Engine, Pool, Reaction, State, Unsupported
 from .scenario import Input, Scenario
 from .violation import Violation
 from .watch import Watch
@@ -58,12 +58,18 @@ class Call:
         Number of the step that it made or answered, -1 for other inputs.
     free : mapping of str to int
         Free units of each pool after it; empty where nobody looked.
+    answers : tuple of Answer or None
+        Of an ``output``: the answers that the scenario gives; None: `drive` worked them out.
+    at : int
+        How many commands stood before it.
     """
 
     given: Input
     reaction: Reaction
     step: int = -1
     free: Mapping[str, int] = field(default_factory=dict)
+    answers: tuple[Answer, ...] | None = None
+    at: int = 0
 
 
 @dataclass(slots=True)
@@ -114,7 +120,7 @@ class Run:
         Steps have no numbers and outputs no answers in it, but where those were given on purpose: it can be
         cut down and runs again alike.
         """
-        inputs = (replace(c.given, step=None, answers=None) for c in self.calls[: self.given])
+        inputs = (replace(c.given, step=None, answers=c.answers) for c in self.calls[: self.given])
         return self.scenario.but(inputs=tuple(inputs))
 
 
@@ -231,20 +237,22 @@ class _Loop:
         self._emitted: Counter[int] = Counter()
         self._known: State | None = None
         self._previous = ""
-        self._watch = Watch(
-            scenario.pools,
-            self._tokens,
-            exempt=getattr(driver, "exempt", frozenset()),
-            patience=getattr(driver, "patience", 3),
-            slack_steps=limits.slack_steps,
-        )
 
     def run(self, drain: bool) -> Run:
+        scenario = self.result.scenario
         self._at(0, "build")
-        self._engine: Engine = self._driver.build(self.result.scenario.config, self._tokens)
+        self._engine: Engine = self._driver.build(scenario.config, self._tokens)
+        self._pools = _pools(scenario.pools, self._state())
         self._at(-1, "")
+        self._watch = Watch(
+            self._pools,
+            self._tokens,
+            exempt=getattr(self._driver, "exempt", frozenset()),
+            patience=_patience(self._driver, scenario.config),
+            slack_steps=self._limits.slack_steps,
+        )
         try:
-            for given in self.result.scenario.inputs:
+            for given in scenario.inputs:
                 self._offer(given)
                 self.result.given = len(self.result.calls)
             if drain:
@@ -279,6 +287,9 @@ class _Loop:
             self._do(given)
 
     def _do(self, given: Input) -> None:
+        must_answer = getattr(self._engine, "must_answer", None)
+        while given.kind != "output" and must_answer is not None and self._flights and must_answer():
+            self._output(Input("output"))
         if given.kind == "step":
             while len(self._flights) >= self._depth:
                 self._output(Input("output"))
@@ -365,10 +376,17 @@ class _Loop:
             self._flights.remove(flight)
             return self._engine.output(flight.handle, placed)
 
-        self._call(replace(given, answers=placed), call, flight.step)
+        self._call(replace(given, answers=placed), call, flight.step, given.answers)
 
-    def _call(self, given: Input, call: Callable[[], Reaction], step: int) -> None:
+    def _call(
+        self,
+        given: Input,
+        call: Callable[[], Reaction],
+        step: int,
+        answers: tuple[Answer, ...] | None = None,
+    ) -> None:
         """Make a call, and judge what came of it."""
+        at = len(self._watch.commands)
         if self._check:
             in_flight = [r for f in self._flights for r in f.scheduled]
             self._watch.before(given, self._state(), in_flight)
@@ -382,7 +400,7 @@ class _Loop:
         except (InfrastructureError, MemoryError):
             raise
         except Exception as e:
-            self.result.calls.append(Call(given, Reaction(), step))
+            self.result.calls.append(Call(given, Reaction(), step, answers=answers, at=at))
             self._watch.raised(*_raised(e, given.kind))
             self.result.error = f"{type(e).__name__}: {e}"
             raise _Stop from None
@@ -398,7 +416,7 @@ class _Loop:
             free = {name: pool.free for name, pool in state.pools.items()}
             outstanding = sum(1 for f in self._flights if f.scheduled)
             self._watch.after(given, reaction, state, step, outstanding)
-        self.result.calls.append(Call(given, reaction, step, free))
+        self.result.calls.append(Call(given, reaction, step, free, answers, at))
         if self._watch.violations and self._limits.stop_at_first:
             raise _Stop
 
@@ -452,7 +470,7 @@ class _Loop:
         phases = {r.phase for r in state.requests.values()}
         if "chunk" in phases:
             return
-        if "blocked" in phases and not fits(state, self.result.scenario.pools):
+        if "blocked" in phases and not fits(state, self._pools):
             return
         if self._watch.leaks:
             self._give_up(state)
@@ -516,9 +534,25 @@ class _Loop:
         return last is not None and last.given.kind == "step" and not last.reaction.scheduled()
 
 
+def _pools(recorded: Sequence[Pool], empty: State) -> tuple[Pool, ...]:
+    """Return the pools as they are in a scheduler just built: a configuration may make them smaller."""
+    known = {p.name: p for p in recorded}
+    made = []
+    for name, seen in empty.pools.items():
+        pool = known.get(name, Pool(name, seen.free))
+        made.append(replace(pool, units=seen.free + pool.reserved))
+    return tuple(made)
+
+
 def _raised(error: Exception, kind: str) -> tuple[str, str]:
     """Return what kind of exception the scheduler raised, and where, in words."""
     frames = traceback.extract_tb(error.__traceback__)
     where = frames[-1].name if frames else "?"
     what = f"{type(error).__name__} in {where} during {kind}"
     return what, f"{kind} raised {type(error).__name__} in {where}: {str(error)[:300]}"
+
+
+def _patience(driver: Driver, config: Mapping[str, Any]) -> int:
+    """Return how many steps in a row that schedule nothing, while work waits, prove a stall."""
+    depends = getattr(driver, "patience_of", None)
+    return int(depends(config)) if depends is not None else int(getattr(driver, "patience", 3))
