@@ -1,0 +1,347 @@
+"""transformers' continuous batching as an `Engine`: its batch processor, called as its own loop calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tapedelay.recorder.engines.transformers import watch
+from tapedelay.replayer.rerun.protocol import (
+    Answer,
+    BlockChange,
+    Decision,
+    Pool,
+    PoolState,
+    Reaction,
+    RequestState,
+    State,
+    Submission,
+    TokenSource,
+    Unsupported,
+)
+
+from .build import build_processor
+
+__all__ = ["END", "TransformersEngine"]
+
+END = (1 << 31) - 1
+"""The token that ends a request; no synthetic token has this value."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step whose output is outstanding: the engine's batch."""
+
+    number: int
+    batch: list[Any]
+
+
+class TransformersEngine:
+    """One scheduler with its cache.
+
+    Parameters
+    ----------
+    config : mapping
+        As recorded.
+    tokens : callable
+        The tokens of every request.
+
+    Attributes
+    ----------
+    pools : tuple of Pool
+        Its pools, in the order of its attention types.
+    """
+
+    def __init__(self, config: Mapping[str, Any], tokens: TokenSource) -> None:
+        watch.patch()
+        self._tokens = tokens
+        self._depth = 2 if config.get("use_async_batching") else 1
+        self._processor = build_processor(config, self, self)
+        self._cache = self._processor.cache
+        self._scheduler = self._processor.scheduler
+        self._offloading = self._processor.offloading_manager
+        self._states = watch.module("requests").RequestState
+        self.pools = tuple(Pool(*row) for row in watch.pools(self._cache))
+        self._numbers: dict[str, int] = {}
+        self._uses = 0
+        self._shown: dict[int, int] = {}
+        self._flying: list[_Step] = []
+        self._steps = 0
+        self._given: tuple[list[Any], list[int]] = ([], [])
+        self._events: list[Decision | BlockChange] = []
+        self._emitted: list[tuple[int, tuple[int, ...]]] = []
+        self._faults: dict[tuple[str, str], None] = {}
+        watch.attach(self._cache, self._scheduler, self._offloading, self)
+
+    # --- inputs ---
+
+    def submit(self, submission: Submission) -> Reaction:
+        """Queue a request, as the loop does with what its input queue holds."""
+        number = submission.request
+        request_id = str(number)
+        self._numbers[request_id] = number
+        self._shown[number] = 0
+        state = self._states(
+            request_id=request_id,
+            initial_tokens=[self._tokens(number, p) for p in range(submission.prompt_tokens)],
+            max_new_tokens=submission.max_tokens,
+            eos_token_id=END,
+            streaming="streaming" in submission.flags,
+        )
+        self._scheduler.add_waiting_request(state)
+        return self._reaction()
+
+    def abort(self, requests: Sequence[int]) -> Reaction:
+        """Cancel requests. The loop does it right before a step is scheduled, the oldest outputs taken."""
+        if self.must_answer():
+            raise Unsupported(
+                "transformers cancels a request only when the output of the step has been taken"
+            )
+        for number in requests:
+            # One after the other: the engine goes through a set, whose order no rerun has.
+            self._scheduler.set_request_cancellation(str(number))
+            for state in self._scheduler.clear_cancelled_requests():
+                self._offloading.free_request_cpu_cache(state)
+        return self._reaction()
+
+    def step(self, decode_only: bool = False) -> Reaction:
+        """Schedule the next batch."""
+        if decode_only:
+            raise Unsupported("transformers has no steps that only decode")
+        if self.must_answer():
+            raise Unsupported("transformers schedules a step only when the output of the one before is taken")
+        step = _Step(self._steps, [])
+        self._flying.append(step)
+        try:
+            scheduled = self._processor.prepare_next_batch()
+        except BaseException:
+            self._flying.pop()
+            raise
+        if not scheduled:
+            self._flying.pop()
+            return self._reaction()
+        self._steps += 1
+        for future in step.batch:
+            state, tokens = future.state, future.query_length
+            computed = state.position_offset - tokens
+            kind = "prefill" if computed < len(state.initial_tokens) else "decode"
+            self._events.append(Decision(kind, self._numbers[state.request_id], tokens, computed))
+        return self._reaction(step)
+
+    def output(self, handle: Any, answers: Sequence[Answer]) -> Reaction:
+        """Give the engine the tokens of its oldest step."""
+        step = self._flying.pop(0)
+        if step is not handle:
+            raise Unsupported("transformers takes its outputs in the order of its steps")
+        by_request = {a.request: a for a in answers}
+        values = []
+        for future in step.batch:
+            if not future.has_new_token:
+                continue
+            state = future.state
+            number = self._numbers[state.request_id]
+            answer = by_request.get(number, Answer(number, 1))
+            known = len(state.initial_tokens) + len(state.generated_tokens)
+            position = known if answer.position is None else answer.position
+            values.append(END if answer.word == "stop" else self._tokens(number, position))
+        self._given = (step.batch, values)
+        self._processor.update_batch()
+        return self._reaction()
+
+    def cache_reset(self, word: str) -> Reaction:
+        """Begin a new session of the same processor, which forgets all requests."""
+        if word != "session" or self._flying:
+            raise Unsupported("transformers resets its cache only between two sessions")
+        self._processor.reset()
+        return self._reaction()
+
+    def set_schedulable(self, request: int) -> Reaction:
+        raise Unsupported("transformers has no requests that wait to become schedulable")
+
+    def next_chunk(self, request: int, tokens: int, last: bool) -> Reaction:
+        raise Unsupported("transformers has no sessions whose prompt goes on")
+
+    def pause(self, word: str) -> Reaction:
+        raise Unsupported("a pause of transformers does not reach its scheduler")
+
+    def resume(self) -> Reaction:
+        raise Unsupported("a pause of transformers does not reach its scheduler")
+
+    def priority(self, request: int, value: int) -> Reaction:
+        raise Unsupported("transformers has no priorities")
+
+    def must_answer(self) -> bool:
+        """Whether the oldest output has to come before any other input: the loop allows no more steps."""
+        return len(self._flying) >= self._depth
+
+    # --- what is visible ---
+
+    def state(self) -> State:
+        """Return what is visible between two calls."""
+        scheduler = self._scheduler
+        requests: dict[int, RequestState] = {}
+        for state in scheduler.active_requests.values():
+            done = state.position_offset >= len(state.initial_tokens)
+            self._seen(requests, state, "decode" if done else "prefill", "running")
+        for state in scheduler.waiting_requests.values():
+            again = state.is_cpu_offloaded or state._true_initial_tokens
+            self._seen(requests, state, "preempted" if again else "waiting", "waiting")
+        pools = {
+            pool.name: self._pool_state(allocator)
+            for pool, allocator in zip(self.pools, self._cache.cache_allocators.values(), strict=True)
+        }
+        return State(
+            requests=requests,
+            pools=pools,
+            unfinished=len(scheduler.active_requests) + len(scheduler.waiting_requests),
+            counters={"free sectors": self._cache.pool.num_free_sectors},
+            faults=(*self._faults, *self._wrong()),
+        )
+
+    def _seen(self, requests: dict[int, RequestState], state: Any, phase: str, queue: str) -> None:
+        number = self._numbers[state.request_id]
+        if number in requests:
+            self._faults["I1", "a request stands in two queues"] = None
+        requests[number] = RequestState(
+            phase=phase,
+            computed_tokens=state.position_offset,
+            known_tokens=len(state.initial_tokens) + len(state.generated_tokens),
+            in_flight=sum(any(f.state is state for f in step.batch) for step in self._flying),
+            units={
+                pool.name: tuple(allocator.block_table.get(state.request_id, ()))
+                for pool, allocator in zip(self.pools, self._cache.cache_allocators.values(), strict=True)
+            },
+            queue=queue,
+        )
+
+    def _pool_state(self, allocator: Any) -> PoolState:
+        shared = allocator.ledger.shared_ref_counts
+        references = {u: shared.get(u, 1) for table in allocator.block_table.values() for u in table}
+        return PoolState(
+            free=watch.free_count(self._cache, allocator),
+            free_units=tuple(watch.free_units(self._cache, allocator)),
+            references={**shared, **references},
+        )
+
+    def _wrong(self) -> list[tuple[str, str]]:
+        """Return what only the engine's own structures show."""
+        found = []
+        scheduler, allocators = self._scheduler, list(self._cache.cache_allocators.values())
+        if sorted(scheduler.waiting_requests_order) != sorted(scheduler.waiting_requests):
+            found.append(("I5", "the waiting queue and its order name other requests"))
+        held = [s for a in allocators for s in watch.sectors(self._cache, a)] + self._cache.pool.free_sectors
+        if len(held) != len(set(held)):
+            found.append(("I1", "a sector is handed out twice"))
+        for allocator in allocators:
+            ledger = allocator.ledger
+            if {h: b for b, h in ledger.block_to_hash.items()} != ledger.hash_to_block:
+                found.append(("I6", "the two tables of unit contents disagree"))
+            if not ledger.cached_blocks.keys() <= ledger.block_to_hash.keys():
+                found.append(("I6", "a unit is kept for a content that nobody can find"))
+        swapped = self._offloading._request_id_to_cpu_blocks
+        if any(r not in scheduler.waiting_requests for r in swapped):
+            found.append(("I3", "swap units are held by a request that does not wait"))
+        pool = self._offloading._cpu_pool
+        if pool is not None:
+            for allocator in allocators:
+                free = pool.count_free_blocks(allocator.index)
+                if free < 0:
+                    found.append(("I7", "the free count of the swap pool is negative"))
+        return found
+
+    def close(self) -> None:
+        """Take the watch off."""
+        watch.detach(self._cache, self._scheduler, self._offloading)
+
+    # --- the sink of the watch ---
+
+    def blocks(self, action: str, pool: int, units: Sequence[int], request_id: str) -> None:
+        number = self._numbers.get(request_id)
+        self._events.append(BlockChange(action, self.pools[pool].name, tuple(units), number))
+
+    def complete(self, pool: int, allocator: Any, request_id: str) -> None:
+        """Nothing to do: contents are given."""
+
+    def ended(self, request_id: str) -> None:
+        self._events.append(Decision("finish", self._numbers[request_id]))
+
+    def preempted(self, request_id: str) -> None:
+        self._events.append(Decision("preempt", self._numbers[request_id]))
+
+    # --- what stands for the tensors of a batch ---
+
+    compute_stream = None
+
+    def prepare_batch_tensors(
+        self, requests_in_batch: list[Any], use_decode_fast_path: bool = False, **kwargs: Any
+    ) -> None:
+        """Move the requests on as the engine's own does, and look at what the model would read and write."""
+        batch = self._flying[-1].batch
+        for future in requests_in_batch:
+            state, length = future.state, future.query_length
+            past = state.position_offset
+            self._look(state, past, length)
+            state.position_offset += length
+            if not use_decode_fast_path:
+                count = len(self.pools)
+                self._cache.extend_read_and_write_indices(
+                    state.request_id, past, length, [[] for _ in range(count)], [[] for _ in range(count)]
+                )
+            if future.has_new_token:
+                state.tokens_to_process = [watch.module("requests").TMP_TOKEN_ID]
+            batch.append(future)
+
+    def prepare_batch_update(self) -> tuple[list[Any], list[int], None]:
+        return (*self._given, None)
+
+    def reset(self) -> None:
+        """Forget the batches of a session."""
+        self._flying.clear()
+
+    def _look(self, state: Any, past: int, length: int) -> None:
+        number = self._numbers[state.request_id]
+        fed = state.tokens_to_process
+        if len(fed) != length:
+            self._faults["I4", "a step computes another number of tokens than it has"] = None
+        temporary = watch.module("requests").TMP_TOKEN_ID
+        for i, token in enumerate(fed):
+            if token != temporary and token != self._tokens(number, past + i):
+                self._faults["I6", "a step computes a token that does not stand at its position"] = None
+        if fed == [temporary] and self._depth == 1:
+            self._faults["I6", "a step computes a token that nobody has"] = None
+        if length < 1:
+            return
+        for allocator in self._cache.cache_allocators.values():
+            if hasattr(allocator, "sliding_window"):
+                continue
+            table, size, ledger = (
+                allocator.block_table[state.request_id],
+                allocator.tokens_per_page,
+                allocator.ledger,
+            )
+            for unit in table[past // size : (past + length - 1) // size + 1]:
+                if unit in ledger.shared_ref_counts or unit in ledger.block_to_hash:
+                    self._faults["I4", "a step writes into a unit that others find by its content"] = None
+
+    # --- what stands for the way to the users ---
+
+    def deliver(self, output: Any) -> None:
+        """Note what a user sees."""
+        number = self._numbers[output.request_id]
+        new = output.generated_tokens[self._shown[number] :]
+        if output.error is None:
+            self._shown[number] = len(output.generated_tokens)
+            self._emitted.append((number, tuple(new)))
+
+    def deliver_batch(self, outputs: list[Any]) -> None:
+        for output in outputs:
+            self.deliver(output)
+
+    def fail_and_deliver(self, state: Any, error: Exception) -> None:
+        self._faults["I5", f"a request is failed: {type(error).__name__}"] = None
+
+    def _reaction(self, handle: Any = None) -> Reaction:
+        events, self._events = tuple(self._events), []
+        emitted, self._emitted = tuple(self._emitted), []
+        return Reaction(events, handle, emitted)
