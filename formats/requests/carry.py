@@ -79,14 +79,16 @@ class Carry:
     """
 
     def __init__(self) -> None:
-        self._order: list[int] = []
-        self._last: dict[int, tuple[int, int]] = {}
-        """Foreseen of each request of the last step: tokens, and tokens computed by then."""
+        self._then: list[tuple[int, int, int, bool]] = []
+        """The last step: request, tokens, tokens computed after it, is prefill."""
+        self._steady = True
+        """The next step may equal `_then`: nobody in it was in prefill, nobody has left since."""
+        self._left: set[int] = set()
         self._known: dict[int, int] = {}
         self._over: set[int] = set()
         """Ended, and still in flight."""
-        self._flying: OrderedDict[int, list[tuple[int, int]]] = OrderedDict()
-        """Per step: requests, and how many of their tokens are computed after it."""
+        self._flying: OrderedDict[int, list[tuple[int, int, int, bool]]] = OrderedDict()
+        """What each step was, like `_then`."""
 
     # --- what both directions are told ---
 
@@ -101,26 +103,27 @@ class Carry:
 
     def left(self, request: int) -> None:
         """Note that a request will not be scheduled as in the last step: it was preempted."""
-        self._last.pop(request, None)
+        self._left.add(request)
+        self._steady = False
 
     def over(self, request: int) -> None:
         """Note that a request has ended: aborted, finished or rejected."""
-        self._last.pop(request, None)
-        if any(r == request for rows in self._flying.values() for r, _ in rows):
+        self.left(request)
+        if any(f[0] == request for rows in self._flying.values() for f in rows):
             self._over.add(request)
         else:
             self._known.pop(request, None)
 
     # --- steps ---
 
-    def encode(self, step: int, scheduled: Iterable[tuple[int, int, int, bool]]) -> list[Row]:
+    def encode(self, step: int, scheduled: list[tuple[int, int, int, bool]]) -> list[Row]:
         """Return the rows that tell a whole step.
 
         Parameters
         ----------
         step : int
             Its number.
-        scheduled : iterable of (request, tokens, computed_tokens, is_prefill)
+        scheduled : list of (request, tokens, computed_tokens, is_prefill)
             Every request of the step once, in the scheduler's order.
 
         Raises
@@ -128,84 +131,57 @@ class Carry:
         ValueError
             A request stands there twice.
         """
-        last = self._last
-        order: list[int] = []
-        now: dict[int, tuple[int, int]] = {}
-        flying: list[tuple[int, int]] = []
-        rows: list[Row] = []
-        for request, tokens, computed, is_prefill in scheduled:
-            order.append(request)
-            after = computed + tokens
-            flying.append((request, after))
-            if is_prefill:
-                rows.append(Row("prefill", request, tokens, computed))
-                now[request] = _PREFILL
-            else:
-                if last.get(request) != (tokens, computed):
-                    rows.append(Row("decode", request, tokens, computed))
-                now[request] = (tokens, after)
-        if len(now) != len(order):
+        if self._steady and scheduled == self._then:
+            self._stepped(step, [(r, tokens, at + tokens, False) for r, tokens, at, _ in scheduled], True)
+            return []
+        last, now = self._last(), {s[0] for s in scheduled}
+        if len(now) != len(scheduled):
             raise ValueError("a request is scheduled twice in one step")
-        gone = last.keys() - now.keys()
-        rows += [Row("skip", r) for r in self._order if r in gone and last[r] is not _PREFILL]
-        if order != self._foreseen(now, rows):
+        rows = [
+            Row("prefill" if is_prefill else "decode", r, tokens, computed)
+            for r, tokens, computed, is_prefill in scheduled
+            if is_prefill or last.get(r) != (tokens, computed)
+        ]
+        rows += [Row("skip", r) for r, state in last.items() if state is not _PREFILL and r not in now]
+        order = [s[0] for s in scheduled]
+        if order != _foreseen(last, now, rows):
             rows += [Row("order", r) for r in order]
-        self._stepped(step, order, now, flying)
+        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
         return rows
 
     def decode(self, step: int, rows: Iterable[tuple[str, int, int | None, int | None]]) -> list[Scheduled]:
         """Return the whole step that `rows` (of the kinds prefill, decode, skip and order) tell."""
-        changed: dict[int, Scheduled | None] = {}
-        whole: dict[int, None] = {}
-        new: list[Row] = []
+        last, whole, new = self._last(), dict[int, None](), list[Row]()
+        now = {r: Scheduled(r, *state, False) for r, state in last.items() if state is not _PREFILL}
         for kind, request, tokens, computed in rows:
             if kind == "order":
                 whole[request] = None
             elif kind == "skip":
-                changed[request] = None
-            else:
-                changed[request] = Scheduled(request, tokens or 0, computed or 0, kind == "prefill")
-                new.append(Row(kind, request, tokens, computed))
-        now: dict[int, Scheduled] = {
-            r: Scheduled(r, tokens, computed, False)
-            for r in self._order
-            if (state := self._last.get(r, _PREFILL)) is not _PREFILL
-            for tokens, computed in (state,)
-        }
-        for request, s in changed.items():
-            if s is None:
                 now.pop(request, None)
             else:
-                now[request] = s
-        foreseen = self._foreseen(now, new)
-        order = (
-            [r for r in whole if r in now] + [r for r in foreseen if r not in whole] if whole else foreseen
-        )
+                now[request] = Scheduled(request, tokens or 0, computed or 0, kind == "prefill")
+                new.append(Row(kind, request))
+        order = _foreseen(last, now, new)
+        if whole:
+            order = [r for r in whole if r in now] + [r for r in order if r not in whole]
         scheduled = [now[r] for r in order]
-        self._stepped(
-            step,
-            order,
-            {
-                s.request: _PREFILL if s.is_prefill else (s.tokens, s.computed_tokens + s.tokens)
-                for s in scheduled
-            },
-            [(s.request, s.computed_tokens + s.tokens) for s in scheduled],
-        )
+        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
         return scheduled
 
-    def _foreseen(self, now: Container[int], rows: Sequence[Row]) -> list[int]:
-        """Return the order of a step of the requests `now`: those of the last one, then new ones as told."""
-        last = self._last
-        order = [r for r in self._order if r in last and r in now]
-        order += dict.fromkeys(r.request for r in rows if r.request not in last and r.kind in _SCHEDULES)
-        return order
+    def _last(self) -> dict[int, tuple[int, int]]:
+        """Return what those of the last step are foreseen to do, in its order, without those that left."""
+        left = self._left
+        return {
+            r: _PREFILL if prefill else (tokens, at) for r, tokens, at, prefill in self._then if r not in left
+        }
 
-    def _stepped(
-        self, step: int, order: list[int], now: dict[int, tuple[int, int]], flying: list[tuple[int, int]]
-    ) -> None:
-        self._order, self._last = order, now
-        if flying:
-            self._flying[step] = flying
+    def _stepped(self, step: int, then: list[tuple[int, int, int, bool]], steady: bool = False) -> None:
+        self._then = then
+        self._steady = steady or not any(s[3] for s in then)
+        if self._left:
+            self._left = set()
+        if then:
+            self._flying[step] = then
             if len(self._flying) > _IN_FLIGHT_MAX:
                 self._flying.popitem(last=False)
 
@@ -215,20 +191,30 @@ class Carry:
         """Return the oldest step that scheduled something and has no output yet."""
         return next(iter(self._flying), None)
 
-    def encode_answers(self, step: int, rows: Iterable[tuple[int, int, str | None]]) -> list[Answered]:
+    def encode_answers(self, step: int, rows: Sequence[tuple[int, int, str | None]]) -> list[Answered]:
         """Return the rows that tell a whole output.
 
         Parameters
         ----------
         step : int
             The step that it answers.
-        rows : iterable of (request, tokens, word)
-            What each request got; one that is missing got no token.
+        rows : sequence of (request, tokens, word)
+            What each request got, once; one that is missing got no token.
         """
-        given = {r: (tokens, word) for r, tokens, word in rows}
+        flying, known, done = self._flying.pop(step, []), self._known, 0
+        for (request, _, after, _), (r, tokens, word) in zip(flying, rows, strict=False):
+            length = known.get(request, after)
+            if r != request or word is not None or tokens != (after >= length):
+                break
+            if tokens and request in known:
+                known[request] = length + tokens
+            done += 1
+        if done == len(flying) == len(rows):
+            self._end_output((), ())
+            return []
+        given = {r: (tokens, word) for r, tokens, word in rows[done:]}
         told: list[Answered] = []
-        known = self._known
-        for request, after in self._flying.pop(step, ()):
+        for request, _, after, _ in flying[done:]:
             tokens, word = given.pop(request, _NOTHING)
             length = known.get(request, after)
             if word is not None or tokens != (after >= length):
@@ -236,7 +222,7 @@ class Carry:
             if request in known:
                 known[request] = length + tokens
         rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
-        self._end_output([*told, *rest], rest)
+        self._end_output(told, rest)
         return told + rest
 
     def decode_answers(self, step: int, rows: Iterable[tuple[int, int, str | None]]) -> list[Answered]:
@@ -244,28 +230,35 @@ class Carry:
         given = {r: (tokens, word) for r, tokens, word in rows}
         answers: list[Answered] = []
         known = self._known
-        for request, after in self._flying.pop(step, ()):
+        for request, _, after, _ in self._flying.pop(step, []):
             length = known.get(request, after)
             tokens, word = given.pop(request, (int(after >= length), None))
             answers.append(Answered(request, tokens, word))
             if request in known:
                 known[request] = length + tokens
         rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
-        self._end_output([*answers, *rest], rest)
+        self._end_output(answers, rest)
         return answers + rest
 
     def _end_output(self, told: Iterable[Answered], rest: Iterable[Answered]) -> None:
         """Note what ended and what came unasked; forget what is over and in no step in flight."""
         for a in rest:
             self.chunk(a.request, a.tokens)
-        for a in told:
+        for a in (*told, *rest):
             if a.word is not None:
-                self._last.pop(a.request, None)
+                self.left(a.request)
         if self._over:
-            flying = {r for rows in self._flying.values() for r, _ in rows}
+            flying = {f[0] for rows in self._flying.values() for f in rows}
             for request in self._over - flying:
                 self._known.pop(request, None)
             self._over &= flying
+
+
+def _foreseen(last: Iterable[int], now: Container[int], rows: Iterable[Row]) -> list[int]:
+    """Return the order of a step of the requests `now`: those of the last one, then new ones as told."""
+    order = dict.fromkeys(r for r in last if r in now)
+    order.update(dict.fromkeys(r.request for r in rows if r.kind in _SCHEDULES and r.request in now))
+    return list(order)
 
 
 _NOTHING = (0, None)
