@@ -1,4 +1,5 @@
-"""Load the plugin into the ggml of a Python package, right after that package is imported.
+"""Load the plugin into the ggml of a Python package, right after that package is imported, and start the
+recording of a request scheduler right after the module that has it.
 
 Stands alone: it runs inside the recorded program, on whatever Python that is, with nothing but the standard
 library. It never raises into the program; what it could not do it says once, on stderr and in a small file in
@@ -9,6 +10,7 @@ the spool, from which ``record`` tells the user.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -20,16 +22,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ENGINES", "STARTED", "install", "load_plugin", "uninstall"]
+__all__ = [
+    "ENGINES",
+    "SCHEDULERS",
+    "STARTED",
+    "install",
+    "load_plugin",
+    "start_recorder",
+    "uninstall",
+]
 
 ENGINES = ("xllamacpp", "llama_cpp")
 """Packages that bring a ggml along."""
+SCHEDULERS = {
+    "vllm.v1.core.sched.scheduler": "tapedelay.recorder.engines.vllm.recording",
+}
+"""Modules that bring a request scheduler along, and whose function ``start(module)`` hooks it."""
 STARTED = "python-hook"
 """An empty file in the spool: some Python installed the import hook."""
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds an engine's package as Python would and adds one step after its import."""
+
+    finds_engines = True
 
     def __init__(self) -> None:
         self.busy = False
@@ -40,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: Any = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in ENGINES or self.busy:
+        if (fullname not in ENGINES and fullname not in SCHEDULERS) or self.busy:
             return None
         self.busy = True
         try:
@@ -68,7 +84,7 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self.inner
         self.inner.exec_module(module)
-        load_plugin(module)
+        _imported(module.__name__)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -82,22 +98,54 @@ _at_start: dict[str, str] = {}
 
 def install() -> None:
     """Install the import hook, if a recording was asked for; load into engines that are imported already."""
-    if not os.environ.get("TAPEDELAY_PLUGIN"):
+    if not (os.environ.get("TAPEDELAY_PLUGIN") or os.environ.get("TAPEDELAY_SPOOL")):
         return
     _at_start.update({name: os.environ[name] for name in _NEEDED if name in os.environ})
-    if _FINDER not in sys.meta_path:
+    if not any(
+        getattr(finder, "finds_engines", False) for finder in sys.meta_path
+    ):  # or another copy of this
         sys.meta_path.insert(0, _FINDER)
     with contextlib.suppress(KeyError, OSError):
         open(os.path.join(os.environ["TAPEDELAY_SPOOL"], STARTED), "a").close()
-    for name in ENGINES:
+    for name in (*ENGINES, *SCHEDULERS):
         if name in sys.modules:
-            load_plugin(sys.modules[name])
+            _imported(name)
 
 
 def uninstall() -> None:
     """Remove the import hook."""
     if _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)
+
+
+def _imported(name: str) -> None:
+    module = sys.modules[name]
+    if name in SCHEDULERS:
+        start_recorder(module)
+    elif os.environ.get("TAPEDELAY_PLUGIN") or "TAPEDELAY_PLUGIN" in _at_start:
+        load_plugin(module)
+
+
+def start_recorder(module: Any) -> bool:
+    """Hook the request scheduler that `module` has; return whether it is hooked."""
+    name = module.__name__
+    package = name.split(".")[0]
+    try:
+        importlib.import_module(SCHEDULERS[name]).start(module)
+        return True
+    except ImportError as e:
+        fault = f"{e}; install tapedelay in its Python, {sys.executable}"
+    except Exception as e:
+        fault = f"{type(e).__name__}: {e}"
+    text = f"{package} was imported, but its request scheduler is not recorded ({fault})"
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"tapedelay: {text}\n")
+    spool = os.environ.get("TAPEDELAY_SPOOL") or _at_start.get("TAPEDELAY_SPOOL")
+    if spool:
+        path = os.path.join(spool, f"refused-requests-{os.getpid()}.txt")
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as f:
+            f.write(text[:400].replace("\n", " ") + "\n")
+    return False
 
 
 def load_plugin(module: Any) -> bool:

@@ -1,0 +1,85 @@
+"""Which whole units of a request equal those of an earlier one, by the engine's own block hashes.
+
+The hashes stay in this table in memory; what leaves it are numbers of requests and positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+__all__ = ["PrefixBook"]
+
+
+class PrefixBook:
+    """Remembers who had the content of a unit first.
+
+    A unit's hash covers everything before it too, so equal hashes mean equal beginnings.
+
+    Parameters
+    ----------
+    unit_tokens : int
+        Tokens that one hash stands for.
+    limit : int
+        Entries above which those that can match nothing any more are dropped.
+    """
+
+    def __init__(self, unit_tokens: int, limit: int = 1 << 17) -> None:
+        self.unit_tokens = unit_tokens
+        self.limit = limit
+        self._owners: dict[Hashable, int] = {}
+        self._known: dict[str, int] = {}
+
+    def learn(
+        self, key: str, number: int, hashes: Sequence[Hashable], units: int
+    ) -> list[tuple[int, int, int]]:
+        """Note the first `units` hashes of a request; return what is new and equal to an earlier one's.
+
+        Parameters
+        ----------
+        key, number : str, int
+            The request, by the engine's id and by ours.
+        hashes : sequence
+            Its hashes, by position.
+        units : int
+            How many of them to look at.
+
+        Returns
+        -------
+        list of (int, int, int)
+            Number of the earlier request, first token, one past the last token.
+        """
+        start = self._known.get(key, 0)
+        units = min(units, len(hashes))
+        if start >= units:
+            return []
+        self._known[key] = units
+        owners = self._owners
+        found: list[tuple[int, int, int]] = []
+        size = self.unit_tokens
+        for i in range(start, units):
+            of = owners.setdefault(hashes[i], number)
+            if of == number:
+                continue
+            if found and found[-1][0] == of and found[-1][2] == i * size:
+                found[-1] = (of, found[-1][1], (i + 1) * size)
+            else:
+                found.append((of, i * size, (i + 1) * size))
+        return found
+
+    def cut(self, key: str, units: int) -> None:
+        """Say that a request's content after its first `units` was replaced."""
+        if self._known.get(key, 0) > units:
+            self._known[key] = units
+
+    def forget(self, key: str) -> None:
+        """Say that a request is gone; its content may still be in the cache."""
+        self._known.pop(key, None)
+
+    def full(self) -> bool:
+        """Return whether `prune` is due."""
+        return len(self._owners) > self.limit
+
+    def prune(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Drop the hashes that are not `wanted` any more: neither cached nor of a request that lives."""
+        self._owners = {h: of for h, of in self._owners.items() if wanted(h)}
+        self.limit = max(self.limit, 2 * len(self._owners))

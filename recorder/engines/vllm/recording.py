@@ -1,0 +1,77 @@
+"""Record every scheduler that this process builds, from the moment it is built."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any
+
+from ...requests import PoolRow, SchedulerRecorder, enabled
+from ...requests.spool import said
+from .described import config_of
+from .watch import attach
+
+__all__ = ["MODULE", "start", "vllm_plugin"]
+
+MODULE = "vllm.v1.core.sched.scheduler"
+"""The module that has the scheduler's class; hooking begins right after its import."""
+
+_MARK = "_tapedelay_records"
+
+
+def start(module: Any) -> None:
+    """Let the schedulers of this module record themselves.
+
+    Parameters
+    ----------
+    module : module
+        ``vllm.v1.core.sched.scheduler``, imported.
+    """
+    cls = module.Scheduler
+    original = cls.__init__
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        _record(self)
+
+    setattr(__init__, _MARK, True)
+    cls.__init__ = __init__
+
+
+def vllm_plugin() -> None:
+    """Start as one of vLLM's general plugins, which vLLM loads in each of its processes.
+
+    Nothing happens, and nothing is imported from the engine, unless a recording was asked for.
+    """
+    if not enabled():
+        return
+    from ...hook import engine_hook
+
+    engine_hook.install()
+
+
+def _record(scheduler: Any) -> None:
+    """Record a scheduler that is all built; without a recording, and after a fault, leave it as it is."""
+    if not enabled():
+        return
+    try:
+        pool = scheduler.kv_cache_manager.block_pool
+        tokens = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+        recorder = SchedulerRecorder(
+            "vllm",
+            str(getattr(sys.modules["vllm"], "__version__", "")),
+            config_of(scheduler),
+            [PoolRow("kv", pool.num_gpu_blocks, 1, tokens)],
+        )
+        attach(scheduler, recorder, _say)
+    except Exception as e:
+        _say(e)
+
+
+def _say(fault: Exception) -> None:
+    why = f"{type(fault).__name__}: {fault}"
+    said(os.environ.get("TAPEDELAY_SPOOL", ""), f"vllm's scheduler is not recorded any more ({why})")

@@ -1,0 +1,57 @@
+"""What hears of the hooks: the recorder while a program runs, a driver while a scheduler is rerun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["Sink"]
+
+
+class Sink(Protocol):
+    """Takes what happens at one scheduler, in order; the methods are those of `SchedulerRecorder`.
+
+    Keys are the engine's own request ids. Every call but `number` is between a `begin` and its `end`.
+    """
+
+    def number(self, key: str) -> int: ...
+
+    def submit(
+        self,
+        key: str,
+        *,
+        prompt_tokens: int,
+        max_tokens: int | None = None,
+        priority: int | None = None,
+        flags: Sequence[str] = (),
+        arrive_ns: int | None = None,
+        prefixes: Sequence[tuple[int, int, int]] = (),
+    ) -> None: ...
+
+    def prefix(self, key: str, of: int, from_tokens: int, to_tokens: int) -> None: ...
+
+    def begin(
+        self,
+        kind: str,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] | None = None,
+        tokens: int | None = None,
+        value: int | None = None,
+        word: str | None = None,
+        step: int | None = None,
+    ) -> None: ...
+
+    def blocks(self, action: str, pool: int, units: Sequence[int], key: str | None = None) -> None: ...
+
+    def decision(
+        self, kind: str, key: str, tokens: int | None = None, computed: int | None = None
+    ) -> None: ...
+
+    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None: ...
+
+    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None: ...
+
+    def resources(self, pool: int, free: int, used: int) -> None: ...
+
+    def end(self) -> None: ...
