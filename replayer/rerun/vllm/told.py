@@ -1,0 +1,67 @@
+"""Takes what the hooks of the recorder tell and gives it to a rerun, as the events of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..protocol import BlockChange, Decision
+
+__all__ = ["POOL_NAME", "Told"]
+
+POOL_NAME = "kv"
+
+
+class Told:
+    """A sink of the hooks (`recorder.engines.vllm.sink`).
+
+    Recording and rerun see the engine through the same hooks: what differs between them differs in it.
+
+    Parameters
+    ----------
+    numbers : mapping of str to int
+        The number of each request by the engine's id; grows as requests come.
+    """
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._events: list[Decision | BlockChange] = []
+
+    def take(self) -> tuple[Decision | BlockChange, ...]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return tuple(events)
+
+    def number(self, key: str) -> int:
+        return self._numbers[key]
+
+    def submit(self, key: str, **about: Any) -> None:
+        pass
+
+    def prefix(self, key: str, of: int, from_tokens: int, to_tokens: int) -> None:
+        pass
+
+    def begin(self, kind: str, **about: Any) -> None:
+        pass
+
+    def blocks(self, action: str, pool: int, units: Sequence[int], key: str | None = None) -> None:
+        owner = None if key is None else self._numbers.get(key)
+        self._events.append(BlockChange(action, POOL_NAME, tuple(units), owner))
+
+    def decision(self, kind: str, key: str, tokens: int | None = None, computed: int | None = None) -> None:
+        self._events.append(Decision(kind, self._numbers[key], tokens, computed))
+
+    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None:
+        self._events += (
+            Decision("prefill" if prefill else "decode", self._numbers[key], tokens, computed)
+            for key, tokens, computed, prefill in scheduled
+        )
+
+    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
+        pass
+
+    def resources(self, pool: int, free: int, used: int) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
