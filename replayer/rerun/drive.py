@@ -97,6 +97,8 @@ class Run:
         have, by kind.
     error : str or None
         Why it ended early, if it did.
+    pools : tuple of Pool
+        The pools that the scheduler was really built with.
     """
 
     scenario: Scenario
@@ -108,6 +110,7 @@ class Run:
     steps: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     error: str | None = None
+    pools: tuple[Pool, ...] = ()
 
     @property
     def events(self) -> Iterator[tuple[int, Decision | BlockChange]]:
@@ -153,7 +156,9 @@ class Moment:
 
 
 Hook = Callable[[Moment], Sequence[Input]]
-"""Returns inputs to be called before the one that comes."""
+"""Returns inputs to be called before the one that comes; asked again until it returns none."""
+
+_MOST_INSERTED = 1000
 
 
 def run(
@@ -242,7 +247,7 @@ class _Loop:
         scenario = self.result.scenario
         self._at(0, "build")
         self._engine: Engine = self._driver.build(scenario.config, self._tokens)
-        self._pools = _pools(scenario.pools, self._state())
+        self._pools = self.result.pools = _pools(scenario.pools, self._state())
         self._at(-1, "")
         self._watch = Watch(
             self._pools,
@@ -253,8 +258,10 @@ class _Loop:
         )
         try:
             for given in scenario.inputs:
-                self._offer(given)
-                self.result.given = len(self.result.calls)
+                try:
+                    self._offer(given)
+                finally:
+                    self.result.given = len(self.result.calls)
             if drain:
                 self._drain()
         except _Stop:
@@ -271,20 +278,30 @@ class _Loop:
 
     def _offer(self, given: Input | None) -> None:
         """Let the hook insert what it wants, then make the call."""
-        if self._hook is not None:
-            moment = Moment(
-                self._state(),
-                given,
-                self._previous,
-                tuple(r for f in self._flights for r in f.scheduled),
-                len(self._flights),
-                self._depth,
-            )
-            for inserted in self._hook(moment):
-                self._do(inserted)
-                self.result.given = len(self.result.calls)
+        for _ in range(_MOST_INSERTED if self._hook is not None else 0):
+            if not self._insert(given):
+                break
         if given is not None:
             self._do(given)
+
+    def _insert(self, coming: Input | None) -> bool:
+        """Let the hook insert what it wants at this moment; return whether it did."""
+        assert self._hook is not None
+        moment = Moment(
+            self._state(),
+            coming,
+            self._previous,
+            tuple(r for f in self._flights for r in f.scheduled),
+            len(self._flights),
+            self._depth,
+        )
+        inserted = self._hook(moment)
+        for given in inserted:
+            try:
+                self._do(given)
+            finally:
+                self.result.given = len(self.result.calls)
+        return bool(inserted)
 
     def _do(self, given: Input) -> None:
         must_answer = getattr(self._engine, "must_answer", None)

@@ -118,8 +118,7 @@ class ToyEngine:
         return self._reaction()
 
     def _given(self, answer: Answer) -> list[int]:
-        request = self.scheduler.requests.get(answer.request)
-        at = len(request.tokens) if request is not None else 0
+        at = answer.position or 0
         tokens = [self.tokens(answer.request, at + n) for n in range(answer.tokens)]
         if answer.word == "stop" and tokens:
             tokens[-1] = STOP
@@ -177,7 +176,7 @@ class ToyDriver:
 
     name = "toy"
     inputs = INPUTS
-    shrinks = ("kv_units", "token_budget", "max_running", "slots")
+    shrinks = ("kv_units", "token_budget", "max_running", "slots", "depth")
 
     def version(self) -> str:
         """Return the version."""

@@ -1,0 +1,294 @@
+"""A reduced case as a ``seq`` litmus file: the commands, what they break, and what makes them again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ...formats.errors import LitmusError
+from ...formats.litmus.words import Spot, integer, shown
+from ...formats.requests.words import ANSWER_WORDS
+from ...formats.sequence import INVARIANTS, Drive, DriveInput, PoolLine, Sequence
+from ..sequence import judge
+from .drive import Run
+from .protocol import Answer, Pool, Submission
+from .scenario import Ending, Input, Scenario
+
+__all__ = ["case_of", "drive_of", "scenario_of"]
+
+_VERBS = {
+    "submit": "submit",
+    "abort": "abort",
+    "set_schedulable": "schedulable",
+    "next_chunk": "chunk",
+    "pause": "pause",
+    "resume": "resume",
+    "cache_reset": "reset",
+    "priority": "priority",
+    "step": "step",
+    "output": "output",
+}
+_KINDS = {verb: kind for kind, verb in _VERBS.items()}
+_SUBMITTED = {
+    "prompt": "prompt_tokens",
+    "max": "max_tokens",
+    "priority": "priority",
+    "reserve": "reserve_tokens",
+    "rank": "id_rank",
+    "arrive": "arrive_ns",
+}
+_REQUEST = re.compile(r"R([0-9]{1,9})")
+_ANSWER = re.compile(r"R([0-9]{1,9})/([0-9]{1,9})(?:/([a-z]+))?")
+_LAST, _DECODE_ONLY, _NONE = "last", "decode_only", "none"
+
+
+def case_of(run: Run, *, notes: Mapping[str, str] | None = None, name: str = "case") -> Sequence:
+    """Return a run as a sequence that can be printed, checked, and run again from its file.
+
+    Parameters
+    ----------
+    run : Run
+        Of the reduced scenario, judged.
+    notes : mapping of str to str
+        Comments ``# key: value`` beside those that say what breaks.
+    name : str
+        File name for messages.
+
+    Returns
+    -------
+    Sequence
+        It claims what its commands break by themselves; what only the state of the scheduler showed stands in
+        its comments. Its drive has the calls that were really made.
+    """
+    said = dict(notes or {})
+    for n, (invariant, what) in enumerate(dict.fromkeys(v.kind for v in run.violations)):
+        meaning = INVARIANTS.get(invariant, "the scheduler returns from every call")
+        said["breaks" + " too" * n] = f"{invariant} ({meaning}): {what}"
+    if run.violations:
+        said["shows"] = run.violations[0].words
+    claims = [v.claim() for v in judge(run.commands)]
+    places = [c.at for c in run.calls[: run.given]]
+    if len(run.calls) > run.given:
+        places.append(run.calls[run.given].at)
+    drive = drive_of(run.made().but(pools=run.pools), places)
+    return Sequence.of(run.commands, claims or None, name=name, notes=said, drive=drive)
+
+
+def drive_of(scenario: Scenario, places: Iterable[int] = ()) -> Drive:
+    """Return a scenario as the lines from which it is made again.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Any.
+    places : iterable of int
+        Before which command each input stands; one more than there are inputs says where the drain begins.
+    """
+    endings = {e.request: e for e in scenario.endings}
+    given = [_line(i, endings) for i in scenario.inputs]
+    at = list(places) or [0] * len(given)
+    if len(at) > len(given):
+        given.append(DriveInput("drain"))
+    return Drive(
+        scenario.engine,
+        scenario.engine_version,
+        dict(scenario.config),
+        tuple(PoolLine(p.name, p.units, p.reserved, p.tokens_per_unit) for p in scenario.pools),
+        scenario.prefixes,
+        tuple(replace(g, before=n) for g, n in zip(given, at, strict=True)),
+    )
+
+
+def _line(given: Input, endings: Mapping[int, Ending]) -> DriveInput:
+    args = [f"R{r}" for r in given.about()]
+    values: dict[str, str | None] = {}
+    s = given.submission
+    if s is not None:
+        values = {key: str(v) for key, name in _SUBMITTED.items() if (v := getattr(s, name)) is not None}
+        if s.request in endings:
+            values["ends"] = f"{endings[s.request].tokens}/{endings[s.request].word}"
+        args += s.flags
+    if given.word:
+        args.append(given.word)
+    if given.value is not None and given.kind == "priority":
+        args.append(str(given.value))
+    elif given.value is not None:
+        values["value"] = str(given.value)
+    if given.tokens is not None:
+        values["tokens"] = str(given.tokens)
+    if given.step is not None:
+        values["step"] = str(given.step)
+    if given.answers is not None:
+        args += [_answer_text(a) for a in given.answers] or [_NONE]
+    args += [_DECODE_ONLY] * given.decode_only + [_LAST] * given.last
+    return DriveInput(_VERBS[given.kind], tuple(args), values)
+
+
+def _answer_text(answer: Answer) -> str:
+    text = f"R{answer.request}/{answer.tokens}"
+    return text if answer.word is None else f"{text}/{answer.word}"
+
+
+# --- and back ---
+
+
+def scenario_of(sequence: Sequence) -> Scenario:
+    """Return what makes a sequence.
+
+    Parameters
+    ----------
+    sequence : Sequence
+        Read from a file.
+
+    Raises
+    ------
+    LitmusError
+        It does not say how it was made, or not in the way of a reduced case.
+    """
+    drive = sequence.drive
+    if drive is None:
+        raise LitmusError(
+            "a sequence that does not say how it was made",
+            expected="lines `engine NAME`, `config {...}` and `> submit ...`",
+            where=sequence.name,
+            next_step="judge it with `tapedelay check`; only cases that `rerun` wrote can be run again",
+        )
+    reader = _Reader(sequence.name)
+    for given in drive.inputs:
+        reader.read(given)
+    for request, of, _, _ in drive.prefixes:
+        for number in (request, of):
+            if number not in reader.submitted:
+                raise reader.error(f"prefix of R{number}, which is never submitted", "requests of this file")
+    return Scenario(
+        engine=drive.engine,
+        engine_version=drive.engine_version,
+        config=drive.config,
+        pools=tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in drive.pools),
+        inputs=tuple(reader.inputs),
+        prefixes=drive.prefixes,
+        endings=tuple(reader.endings),
+    )
+
+
+class _Reader:
+    """Reads the inputs of a drive."""
+
+    def __init__(self, name: str) -> None:
+        self.inputs: list[Input] = []
+        self.endings: list[Ending] = []
+        self.submitted: set[int] = set()
+        self._name = name
+        self._spot = Spot(name, 1)
+        self._drained = False
+
+    def error(self, found: str, expected: str) -> LitmusError:
+        """Return the error that names the line."""
+        return self._spot.error(found, expected)
+
+    def read(self, given: DriveInput) -> None:
+        """Take the next input."""
+        self._spot = given.spot or self._spot
+        if self._drained:
+            raise self.error("an input after `> drain`", "nothing: the scheduler is drained at the end")
+        if given.verb == "drain":
+            if given.args or given.values:
+                raise self.error("arguments of drain", "`> drain` alone")
+            self._drained = True
+            return
+        kind = _KINDS[given.verb]
+        made = getattr(self, f"_{kind}", self._plain)(kind, list(given.args), dict(given.values))
+        self.inputs.append(made)
+
+    def _submit(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        request = self._request(args)
+        if request in self.submitted:
+            raise self.error(f"R{request} is submitted twice", "each request once")
+        if "prompt" not in values:
+            raise self.error("submit without prompt=", "`> submit R0 prompt=30`")
+        ends = values.pop("ends", None)
+        low = {"prompt": 0, "max": 1, "reserve": 0, "rank": 0, "priority": None, "arrive": None}
+        numbers = {name: self._integer(values, key, low[key]) for key, name in _SUBMITTED.items()}
+        self._over(kind, [], values)
+        self.submitted.add(request)
+        if ends is not None:
+            tokens, _, word = ends.partition("/")
+            if word not in ANSWER_WORDS:
+                raise self.error(f"ends={shown(ends)}", "ends=TOKENS/WORD, such as ends=3/stop")
+            self.endings.append(Ending(request, integer(self._spot, tokens, "ends", low=1), word))
+        submission = Submission(request=request, flags=tuple(args), **numbers)  # type: ignore[arg-type]
+        return Input(kind, submission=submission)
+
+    def _abort(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        requests = [self._request(args)]
+        while args:
+            requests.append(self._request(args))
+        self._over(kind, args, values)
+        return Input(kind, requests=tuple(requests))
+
+    def _step(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        decode_only = self._flag(args, _DECODE_ONLY)
+        step = self._integer(values, "step", 0)
+        self._over(kind, args, values)
+        return Input(kind, decode_only=decode_only, step=step)
+
+    def _output(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        step = self._integer(values, "step", 0)
+        self._over(kind, [], values)
+        answers = None
+        if args:
+            answers = () if args == [_NONE] else tuple(self._answer(a) for a in args)
+        return Input(kind, step=step, answers=answers)
+
+    def _answer(self, text: str) -> Answer:
+        m = _ANSWER.fullmatch(text)
+        if m is None or (m[3] is not None and m[3] not in ANSWER_WORDS):
+            raise self.error(f"answer {shown(text)}", "R0/1 or R0/1/stop: request, tokens, why it ends")
+        return Answer(int(m[1]), int(m[2]), m[3])
+
+    def _next_chunk(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        last = self._flag(args, _LAST)
+        request = self._request(args)
+        tokens, value = self._integer(values, "tokens", 0), self._integer(values, "value", None)
+        self._over(kind, args, values)
+        return Input(kind, request=request, tokens=tokens, value=value, last=last)
+
+    def _priority(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        request = self._request(args)
+        value = integer(self._spot, args.pop(0) if args else None, "priority")
+        self._over(kind, args, values)
+        return Input(kind, request=request, value=value)
+
+    def _set_schedulable(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        request = self._request(args)
+        self._over(kind, args, values)
+        return Input(kind, request=request)
+
+    def _plain(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
+        word = args.pop(0) if args else None
+        self._over(kind, args, values)
+        return Input(kind, word=word)
+
+    def _request(self, args: list[str]) -> int:
+        m = _REQUEST.fullmatch(args[0]) if args else None
+        if m is None:
+            raise self.error(f"request {shown(args[0] if args else '-')}", "a request, R0, R1, ...")
+        args.pop(0)
+        return int(m[1])
+
+    def _integer(self, values: dict[str, str | None], key: str, low: int | None) -> int | None:
+        text = values.pop(key, None)
+        return None if text is None else integer(self._spot, text, key, low=low)
+
+    @staticmethod
+    def _flag(args: list[str], word: str) -> bool:
+        if word not in args:
+            return False
+        args.remove(word)
+        return True
+
+    def _over(self, kind: str, args: list[str], values: Mapping[str, object]) -> None:
+        over = [*args, *(f"{k}=" for k in values)]
+        if over:
+            raise self.error(f"{shown(over[0])} after {_VERBS[kind]}", "arguments of this input")
