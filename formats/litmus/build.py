@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ..builder import TapeBuilder
+from ..notation import MAX_ACCESSES, Spot, integer, shown, split
 from ..schema import ACCESS_ORIGINS, EDGE_KINDS, SYNC_TARGETS, WAIT_STATES
 from ..tape import Tape
 from .generations import Buffers
 from .lines import File, RowText, parse_accesses
 from .names import choice
 from .scene import Scene
-from .words import MAX_ACCESSES, Spot, integer, shown, split
 
 __all__ = ["EXTRAS", "build", "rows_of"]
 

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from ..notation import Spot, integer, shown
 from .lines import AccessText, File, RefText, RowText
 from .scene import Scene, auto_name, target_of
-from .words import Spot, integer, shown
 
 __all__ = ["Buffers"]
 

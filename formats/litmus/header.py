@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..notation import NAME, Spot, integer, json_value, shown, split
 from ..schema import BUFFER_KINDS, COVERAGE, DEVICE_KINDS, QUEUE_KINDS, SYNC_KINDS
 from ..switches import TABLE
 from ..tape import Coverage, Manifest, Process
@@ -12,7 +13,6 @@ from .implied import imply_buffers, imply_queues, imply_syncs
 from .lines import Declaration, File, parse_ref
 from .names import choice
 from .scene import Scene
-from .words import NAME, Spot, integer, json_value, shown, split
 
 __all__ = ["make_scene"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ..notation import NAME, Spot, integer, shown, split
 from .lines import File, RowText
 from .scene import Scene, auto_name, target_of
-from .words import NAME, Spot, integer, shown, split
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "imply_buffers", "imply_queues", "imply_syncs"]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..schema import ACCESS_MODES, ACCESS_ORIGINS, OP_KINDS
-from .verdicts import VERDICTS
-from .words import (
+from ..notation import (
     LABEL,
     MAX_ACCESSES,
     MAX_LINE,
@@ -21,6 +19,8 @@ from .words import (
     split,
     string,
 )
+from ..schema import ACCESS_MODES, ACCESS_ORIGINS, OP_KINDS
+from .verdicts import VERDICTS
 
 __all__ = [
     "HEADER_WORDS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .words import NAME, Spot, integer, shown
+from ..notation import NAME, Spot, integer, shown
 
 __all__ = ["Names", "choice"]
 

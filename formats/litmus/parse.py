@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..disk import cannot_read
 from ..errors import LitmusError
+from ..notation import MAX_BYTES, read_text
 from ..tape import Tape
 from .lines import read_lines
 from .model import Litmus
-from .words import MAX_BYTES
 
-__all__ = ["load", "parse", "read", "read_text", "split_variant"]
+__all__ = ["load", "parse", "read", "split_variant"]
 
 
 def parse(text: str, *, name: str = "litmus") -> Litmus:
@@ -52,33 +51,6 @@ def split_variant(path: str | os.PathLike[str]) -> tuple[Path, str]:
         if text.endswith(".litmus" + end):
             return Path(text.removesuffix(end)), variant
     return Path(text), "buggy"
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a litmus file of either notation.
-
-    Raises
-    ------
-    MissingInput
-        If the file cannot be read.
-    LitmusError
-        If it is not UTF-8 text.
-    """
-    file = Path(path)
-    try:
-        with file.open("rb") as f:
-            data = f.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as e:
-        raise cannot_read(file, e, "a litmus file") from None
-    try:
-        return data.decode()
-    except UnicodeDecodeError as e:
-        raise LitmusError(
-            f"byte {e.start} is not UTF-8",
-            expected="a text file",
-            where=str(file),
-            next_step="check that this is a litmus file",
-        ) from None
 
 
 def read(path: str | os.PathLike[str]) -> Litmus:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import InvalidTape, UsageError
+from ..notation import LABEL, NAME, quote
 from ..tape import Coverage, Manifest, Process, Tape
 from .build import EXTRAS
-from .words import LABEL, NAME, quote
 
 __all__ = ["MAX_PRINTED_OPS", "print_litmus"]
 

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..notation import NAME, Spot, shown
 from ..tape import Manifest
 from .lines import RefText, RowText, parse_ref
 from .names import Names
-from .words import NAME, Spot, shown
 
 __all__ = ["Scene", "auto_name", "target_of"]
 

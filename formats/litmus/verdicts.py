@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .words import LABEL, Spot, shown, split
+from ..notation import LABEL, Spot, shown, split
 
 __all__ = ["HAZARDS", "LIFETIME_FAULTS", "VERDICTS", "Verdict", "parse_verdicts"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..litmus.words import Spot, integer, json_value, options, quote, shown
+from ..notation import Spot, integer, json_value, options, quote, shown
 from .commands import NAME
 
 __all__ = ["DRIVE_WORDS", "INPUT_VERBS", "Drive", "DriveInput", "DriveLines", "PoolLine"]

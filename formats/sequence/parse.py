@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, LitmusError
-from ..litmus.parse import read_text
-from ..litmus.words import MAX_ACCESSES, MAX_BYTES, MAX_LINE, MAX_LINES, Spot, shown
+from ..notation import MAX_ACCESSES, MAX_BYTES, MAX_LINE, MAX_LINES, Spot, read_text, shown
 from .commands import VERBS, Command, problem
 from .driven import DRIVE_WORDS, DriveLines
 from .model import VARIANTS, Row, Sequence

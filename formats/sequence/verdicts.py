@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..litmus.words import Spot, shown
+from ..notation import Spot, shown
 from .commands import INVARIANTS
 
 __all__ = ["VERDICT", "Claim", "parse_claims"]
