@@ -68,6 +68,7 @@ class Watch:
         self._call = -1
         self._next: dict[int, int | None] = {}
         self._fates: dict[int, str] = {}
+        self._chunks: dict[int, list[int]] = {}
         self._ended: set[int] = set()
         self._suspects: dict[str, str] = {}
         self._passes = 0
@@ -105,8 +106,13 @@ class Watch:
                     known = state.requests.get(r) if state is not None else None
                     where = f" in {known.phase}" if known is not None else ""
                     self._fates[r] = f"aborted{where}{', output in flight' * (r in in_flight)}"
-        elif given.kind == "next_chunk" and given.request is not None:
-            self._next[given.request] = None
+        elif given.kind == "next_chunk" and given.request is not None and given.tokens:
+            known = state.requests.get(given.request) if state is not None else None
+            at = self._next.get(given.request)
+            if known is not None and known.phase == "chunk" and at is not None:
+                self._next[given.request] = at - 1 + given.tokens
+            else:
+                self._chunks.setdefault(given.request, []).append(given.tokens)
         self._feed(self._telling.given(given))
 
     def after(self, given: Input, reaction: Reaction, state: State, step: int, in_flight: int) -> None:
@@ -203,6 +209,11 @@ class Watch:
             if at is None:
                 continue
             right = self._tokens(request, at)
+            chunks = self._chunks.get(request)
+            if token != right and chunks and token == self._tokens(request, at - 1 + chunks[0]):
+                # a session's turn has ended with the token before: its next chunk stands in that one's place
+                self._next[request] = at + chunks.pop(0)
+                continue
             if token != right and token >= FIRST:  # a smaller one ends a request: no synthetic token is so
                 other = self._place(request, token)
                 where = "of another place" if other is None else "lost" if other > at else "repeated"
