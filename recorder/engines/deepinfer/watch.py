@@ -1,0 +1,295 @@
+"""Tells a recorder what one scheduler of DeepInfer does.
+
+It asks the scheduler as little as it can: a step of many requests costs a few calls for each. Units are seen
+through the build's ``_C.view``; where there is none only their number is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...requests import SchedulerRecorder
+
+__all__ = ["Watch"]
+
+_KV, _STATE = 0, 1
+_WORDS = {
+    "FINISHED_STOPPED": "stop",
+    "FINISHED_LENGTH_CAPPED": "length",
+    "FINISHED_ABORTED": "abort",
+    "FINISHED_IGNORED": "ignored",
+    "FINISHED_PREEMPTED": "preempted",
+    "FINISHED_SO_FAILED": "error",
+    "FINISHED_VE_FAILED": "error",
+}
+_DECIDED = {"FINISHED_IGNORED": "reject", "FINISHED_PREEMPTED": "finish"}
+_IN_FLIGHT_MAX = 64
+"""Steps whose output is awaited; no more than two are."""
+
+
+class Watch:
+    """One scheduler.
+
+    Parameters
+    ----------
+    recorder : SchedulerRecorder
+        Told everything.
+    managers : sequence of BlockManager
+        Blocks, then state slots where there are any.
+    units : sequence of int
+        How many each has, unit 0 included.
+    view : module or None
+        ``deepinfer._C.view``.
+    eos : int
+        The token that ends a request.
+    max_model_len : int
+        Most tokens of a request.
+    """
+
+    def __init__(
+        self,
+        recorder: SchedulerRecorder,
+        managers: Sequence[Any],
+        units: Sequence[int],
+        view: Any,
+        eos: int,
+        max_model_len: int,
+    ) -> None:
+        self._to = recorder
+        self._managers, self._units, self._view = managers, units, view
+        self._eos, self._max_model_len = eos, max_model_len
+        self._sequences: dict[int, Any] = {}
+        self._by_request: dict[str, list[int]] = {}
+        self._held: dict[int, list[list[int]]] = {}
+        self._lengths: dict[int, list[int]] = {}
+        """Of each request: tokens known, tokens that it may still produce."""
+        self._running: set[int] = set()
+        self._releases: set[int] = set()
+        self._flying: dict[int, int] = {}
+        """Steps in flight: identity of the scheduler's outputs to the step's number."""
+        self._steps = 0
+        self._decode_step = 0
+        self._preempted = 0
+        self._unfinished = 0
+        self._open = False
+
+    # --- inputs, each called around the engine's own method ---
+
+    def reserved(self, sequence: Any) -> None:
+        """Note a request whose units were handed out before it is added."""
+        self._held[sequence.seq_id] = [[], []]
+
+    def submit(self, sequence: Any, unfinished: int) -> None:
+        """Tell of a request that was added."""
+        self._settle()
+        key = sequence.seq_id
+        flags = [] if sequence.schedulable else ["blocked"]
+        if key in self._held:
+            flags.append("reserved")
+        limit = int(sequence.sampling_params.max_tokens)
+        self._to.begin("submit", key=key)
+        self._to.submit(key, prompt_tokens=sequence.get_prompt_len(), max_tokens=limit, flags=flags)
+        self._sequences[key] = sequence
+        self._by_request.setdefault(sequence.request_id, []).append(key)
+        self._lengths[key] = [sequence.get_len(), limit]
+        self._unfinished = unfinished
+        self._moved((key,))
+        self._end()
+
+    def abort(self, requests: Iterable[str]) -> bool:
+        """Begin an abort; return whether it is about requests that are known."""
+        self._settle()
+        keys = [k for r in requests for k in self._by_request.get(r, ())]
+        if keys:
+            alone = len(keys) == 1
+            self._to.begin("abort", key=keys[0] if alone else None, keys=None if alone else keys)
+        return bool(keys)
+
+    def aborted(self) -> None:
+        """End an abort."""
+        self._moved(())
+        self._end()
+
+    def set_schedulable(self, request: str) -> None:
+        """Tell that a request may be scheduled now."""
+        self._settle()
+        for key in self._by_request.get(request, ()):
+            self._to.begin("set_schedulable", key=key)
+            self._end()
+
+    def step(self, decode_step: int) -> None:
+        """Begin a step."""
+        self._settle()
+        changed = decode_step != self._decode_step
+        self._to.begin("step", step=self._steps, decode_only=True if changed else None)
+
+    def failed(self) -> None:
+        """End an input whose call raised."""
+        self._end()
+
+    def scheduled(self, scheduler: Any, metadata: Sequence[Any], outputs: Any) -> None:
+        """Tell what a step is."""
+        self._decode_step = scheduler.decode_step
+        prompt = bool(outputs.prompt_run)
+        rows = [(m.seq_id, q := m.seqlen_q, m.seqlen_k - q, prompt) for m in metadata]
+        finished = [s.seq_id for s in outputs.finished_seqs]
+        self._releases.update(finished)
+        left = self._left(scheduler, len(rows) if prompt else len(finished))
+        changed = {*left, *self._preempting(scheduler)}
+        self._moved((r[0] for r in rows), metadata, [k for k in self._sequences if k in changed])
+        for key in left:
+            self._forget(key)
+        self._to.schedule(rows)
+        if not prompt:
+            self._running = {r[0] for r in rows}
+        if len(self._flying) >= _IN_FLIGHT_MAX:
+            del self._flying[next(iter(self._flying))]
+        self._flying[id(outputs)] = self._steps
+        self._steps += 1
+        self._maybe_end()
+
+    def output(self, outputs: Any) -> None:
+        """Begin an output."""
+        self._settle()
+        self._to.begin("output", step=self._flying.pop(id(outputs), None))
+
+    def answered(self, outputs: Any, pushed: Sequence[int], tokens: Sequence[int], unfinished: int) -> None:
+        """Tell what the model gave, and who has ended with it."""
+        rows: list[tuple[int, int, str | None]] = []
+        ended: list[int] = []
+        prompt = bool(outputs.prompt_run)
+        for sequence, count, token in zip(outputs.scheduled_seqs, pushed, tokens, strict=True):
+            key = sequence.seq_id
+            word = None
+            lengths = self._lengths.get(key)
+            if count == 0 or lengths is None:
+                word = _WORDS.get(sequence.status.name)
+            else:
+                lengths[0] += count
+                lengths[1] -= count
+                if prompt:
+                    self._running.add(key)
+                if token == self._eos or lengths[1] <= 0 or lengths[0] > self._max_model_len:
+                    word = _WORDS.get(sequence.status.name)
+                    if word is not None:
+                        ended.append(key)
+            rows.append((key, count, word))
+        self._to.answers(rows)
+        for key in ended:
+            self._to.decision("finish", key)
+        self._unfinished = unfinished
+        self._moved(())
+        self._maybe_end()
+
+    def freed(self, sequence: Any) -> None:
+        """Tell that the engine has freed a request that has ended."""
+        key = sequence.seq_id
+        self._moved((key,))
+        self._forget(key)
+        if key in self._releases:
+            self._releases.discard(key)
+            if not self._releases and self._open:
+                self._end()
+
+    # --- inside ---
+
+    def _left(self, scheduler: Any, accounted: int) -> list[int]:
+        """Return the requests that the scheduler has ended itself, where its count says so."""
+        now = scheduler.get_num_unfinished_seqs()
+        missing = self._unfinished - now - accounted
+        self._unfinished = now
+        if missing <= 0:
+            return []
+        left = []
+        standing = {s.seq_id for s in (*scheduler.waiting, *scheduler.running)}
+        for key, sequence in self._sequences.items():
+            name = sequence.status.name
+            if key in standing or key in self._releases or name not in _WORDS:
+                continue
+            left.append(key)
+            if name in _DECIDED:
+                self._to.decision(_DECIDED[name], key)
+        return left
+
+    def _preempting(self, scheduler: Any) -> list[int]:
+        """Tell who was preempted in this step, in the scheduler's order."""
+        count = scheduler.get_num_preempted_seqs()
+        if count == self._preempted:
+            return []
+        self._preempted = count
+        waiting = [s.seq_id for s in scheduler.waiting]
+        preempted = [k for k in reversed(waiting) if k in self._running]
+        for key in preempted:
+            self._to.decision("preempt", key)
+        return preempted
+
+    def _moved(
+        self, first: Iterable[int], metadata: Sequence[Any] | None = None, others: Iterable[int] = ()
+    ) -> None:
+        """Tell the units that changed hands: what came back, then what went out; and what is free now."""
+        view = self._view
+        if view is not None:
+            changed: list[int] = []
+            if metadata is not None:
+                for key, row in zip(first, metadata, strict=True):
+                    held = self._held.get(key)
+                    if view.block_count(row) != (len(held[_KV]) if held else 0):
+                        changed.append(key)
+            else:
+                changed += first
+            changed += others
+            allocations = []
+            for key in changed:
+                sequence = self._sequences.get(key)
+                if sequence is None:
+                    continue
+                now = self._owned(sequence)
+                old = self._held.get(key) or [[], []]
+                for pool in range(len(self._managers)):
+                    gone = [u for u in old[pool] if u not in now[pool]]
+                    new = [u for u in now[pool] if u not in old[pool]]
+                    if gone:
+                        self._to.blocks("free", pool, gone, key)
+                    if new:
+                        allocations.append((pool, new, key))
+                self._held[key] = now
+            for pool, new, key in allocations:
+                self._to.blocks("alloc", pool, new, key)
+        for pool, manager in enumerate(self._managers):
+            free = manager.get_num_free_blocks()
+            self._to.resources(pool, free, self._units[pool] - 1 - free)
+
+    def _owned(self, sequence: Any) -> list[list[int]]:
+        """Return the units of a request; the number of its slot stays behind when it is given back."""
+        blocks = self._view.block_table(sequence)
+        slot = sequence.state_id
+        return [blocks, [slot] if blocks and slot != -1 else []]
+
+    def _forget(self, key: int) -> None:
+        sequence = self._sequences.pop(key, None)
+        self._held.pop(key, None)
+        self._lengths.pop(key, None)
+        self._running.discard(key)
+        if sequence is not None:
+            keys = self._by_request.get(sequence.request_id, [])
+            if key in keys:
+                keys.remove(key)
+            if not keys:
+                self._by_request.pop(sequence.request_id, None)
+
+    # An input stays open while requests that have ended wait to be freed: that is part of it.
+
+    def _maybe_end(self) -> None:
+        if self._releases:
+            self._open = True
+        else:
+            self._end()
+
+    def _settle(self) -> None:
+        if self._open:
+            self._end()
+
+    def _end(self) -> None:
+        self._open = False
+        self._to.end()

@@ -1,0 +1,192 @@
+"""DeepInfer's scheduler with what its ``LLMEngine`` does around it, but for the model: requests are served.
+
+usage: deepinfer_engine.py CONFIGURATION
+
+Nothing is aborted, and the cache is large enough that nothing is preempted. Prints one JSON object: steps,
+the counts of preempted and aborted requests, free units of each pool at the end and at the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["DEEPINFER_USE_NEXTN_DECODE"] = "0"
+os.environ["DEEPINFER_CPP_LOG_LEVEL"] = "off"
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from deepinfer._C.engine import BlockManager, Scheduler, Sequence, SequenceMetadataPool, process_MTPInfo
+from deepinfer.sampling_params import SamplingParams
+
+EOS = 1
+VOCABULARY = 32_000
+MARKER = 31_337
+"""A token that stands in every prompt and answer, for tests of privacy."""
+MARKER_TEXT = "confidential-request"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: lengths, the step before which it arrives, the one before which its images are ready."""
+
+    prompt: int
+    tokens: int
+    at: int = 0
+    images_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a scheduler is built with, and its requests."""
+
+    requests: tuple[Request, ...]
+    blocks: int = 41
+    states: int = 0
+    budget: int = 8
+    seqs: int = 4
+    interval: int = 2
+    overlap: bool = False
+
+
+_LONG = (Request(30, 3), Request(6, 12), Request(22, 5, 3), Request(5, 9, 4), Request(27, 4, 9))
+_BESIDE = (Request(4, 12), Request(4, 12), Request(12, 2, 1), Request(10, 6, 4))
+_IMAGES = (Request(4, 8), Request(12, 3, 0, 14), Request(4, 8, 1), Request(20, 4, 3, 9))
+CONFIGURATIONS = {
+    "chunked": Configuration(_LONG),
+    "chunked-states": Configuration(_LONG, states=8),
+    "chunked-overlap": Configuration(_LONG, states=8, overlap=True),
+    "beside": Configuration(_BESIDE, blocks=17, budget=4),
+    "beside-states": Configuration(_BESIDE, blocks=17, budget=4, states=8),
+    "beside-overlap": Configuration(_BESIDE, blocks=17, budget=4, overlap=True),
+    "images": Configuration(_IMAGES, blocks=25, budget=16),
+    "many": Configuration(
+        tuple(Request(3 + 7 * i % 40, 5 + 3 * i % 20, i) for i in range(64)),
+        blocks=513,
+        budget=64,
+        seqs=16,
+        interval=4,
+    ),
+}
+
+
+class Engine:
+    """``LLMEngine``, ``Worker`` and a model that is always right, in one."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.overlap = configuration.overlap
+        os.environ["DEEPINFER_ZERO_OVERHEAD_SCHEDULING"] = str(int(self.overlap))
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.blocks = BlockManager(configuration.blocks)
+        self.states = BlockManager(configuration.states) if configuration.states else None
+        settings = SimpleNamespace(
+            max_model_len=64,
+            runtime_max_model_len=80,
+            max_num_batched_tokens=configuration.budget,
+            max_num_seqs=configuration.seqs,
+            stop_preempted_request=False,
+            chunked_prefill=True,
+            engine_type=0,
+            prefill_attempt_interval=configuration.interval,
+            prefill_any_attempt_interval=configuration.interval + 1,
+        )
+        self.scheduler = Scheduler(
+            4, self.blocks, self.states, EOS, dist.new_group(ranks=[0], backend="gloo"), settings,
+            0, 0, 2**30, None, [], 1, VOCABULARY, False,
+        )  # fmt: skip
+        self.pool = SequenceMetadataPool()
+        self.sequences: list[Any] = []
+        self.before: Any = None
+        self.random = np.random.default_rng(5)
+
+    def add_request(self, request: Request) -> Any:
+        number = len(self.sequences)
+        prompt = self.random.integers(2, VOCABULARY, request.prompt, dtype=np.int32)
+        prompt[request.prompt // 2] = MARKER
+        sequence = Sequence(
+            seq_id=number, prompt_token_ids=prompt, compressed_prompt_token_ids=prompt,
+            multi_modal_data=None if request.images_at is None else {"image": 1}, block_size=4,
+            request_id=f"{MARKER_TEXT}-{number}", user_id=MARKER_TEXT,
+            sampling_params=SamplingParams(max_tokens=request.tokens, eos_id=EOS), arrival_time=0.0,
+            golden_token_ids=None,
+        )  # fmt: skip
+        self.sequences.append(sequence)
+        if request.images_at is not None:
+            assert self.scheduler.try_allocate_seq(sequence)
+        self.scheduler.add_sequence(sequence)
+        return sequence
+
+    def step(self) -> None:
+        """Do one call of ``LLMEngine.step``: its order of schedule, outputs and releases."""
+        metadata, outputs = self.scheduler.schedule(self.pool)
+        self._post_process(self.before)
+        self.before = None
+        for sequence in outputs.finished_seqs:
+            self.scheduler.free_seq(sequence)
+        if outputs.prompt_run or not self.overlap:
+            self._post_process((metadata, outputs))
+        else:
+            self.before = (metadata, outputs)
+
+    def flush(self) -> None:
+        self._post_process(self.before)
+        self.before = None
+
+    def _post_process(self, step: Any) -> None:
+        if step is None:
+            return
+        metadata, outputs = step
+        n = len(outputs.scheduled_seqs)
+        process_MTPInfo(outputs, False, torch.zeros((n, 0), dtype=torch.int32), None)
+        answers = torch.full((n,), MARKER, dtype=torch.int32)
+        self.scheduler.process_outputs(outputs, torch.empty(0, dtype=torch.int32), answers, None)
+        self.pool.release(metadata)
+
+    def free(self) -> dict[str, int]:
+        counts = {"kv": self.blocks.get_num_free_blocks()}
+        if self.states is not None:
+            counts["state"] = self.states.get_num_free_blocks()
+        return counts
+
+
+def serve(configuration: Configuration) -> dict[str, Any]:
+    """Serve every request; return what came of it."""
+    engine = Engine(configuration)
+    start = engine.free()
+    coming = list(configuration.requests)
+    images: dict[int, list[str]] = {}
+    steps = 0
+    while coming or engine.scheduler.has_unfinished_seqs():
+        while coming and min(r.at for r in coming) <= steps:
+            request = min(coming, key=lambda r: r.at)
+            coming.remove(request)
+            sequence = engine.add_request(request)
+            if request.images_at is not None:
+                images.setdefault(request.images_at, []).append(sequence.request_id)
+        for name in images.pop(steps, ()):
+            engine.scheduler.set_schedulable(name)
+        engine.step()
+        steps += 1
+        assert steps < 5000, "no progress"
+    engine.flush()
+    # what ended last is freed by the step after it
+    engine.step()
+    engine.flush()
+    return {
+        "steps": steps + 1,
+        "preempted": engine.scheduler.get_num_preempted_seqs(),
+        "aborted": engine.scheduler.get_num_aborted_seqs(),
+        "free": engine.free(),
+        "start": start,
+        "lengths": [s.get_len() for s in engine.sequences],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(serve(CONFIGURATIONS[sys.argv[1]])))
