@@ -69,6 +69,7 @@ class Watch:
         self._next: dict[int, int | None] = {}
         self._fates: dict[int, str] = {}
         self._chunks: dict[int, list[int]] = {}
+        self._waits = False
         self._ended: set[int] = set()
         self._suspects: dict[str, str] = {}
         self._passes = 0
@@ -106,13 +107,9 @@ class Watch:
                     known = state.requests.get(r) if state is not None else None
                     where = f" in {known.phase}" if known is not None else ""
                     self._fates[r] = f"aborted{where}{', output in flight' * (r in in_flight)}"
-        elif given.kind == "next_chunk" and given.request is not None and given.tokens:
+        elif given.kind == "next_chunk" and given.request is not None:
             known = state.requests.get(given.request) if state is not None else None
-            at = self._next.get(given.request)
-            if known is not None and known.phase == "chunk" and at is not None:
-                self._next[given.request] = at - 1 + given.tokens
-            else:
-                self._chunks.setdefault(given.request, []).append(given.tokens)
+            self._waits = known is not None and known.phase == "chunk"
         self._feed(self._telling.given(given))
 
     def after(self, given: Input, reaction: Reaction, state: State, step: int, in_flight: int) -> None:
@@ -130,6 +127,12 @@ class Watch:
             Steps whose output is outstanding now.
         """
         scheduled = reaction.scheduled()
+        if given.kind == "next_chunk" and given.request is not None and given.tokens:
+            at = self._next.get(given.request)
+            if self._waits and at is not None:
+                self._next[given.request] = at - 1 + given.tokens
+            else:
+                self._chunks.setdefault(given.request, []).append(given.tokens)
         if given.kind == "output":
             self._feed(self._telling.retired(step))
         self._feed(self._telling.events(reaction.events))

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 from ..protocol import Submission, TokenSource, Unsupported
@@ -31,6 +32,12 @@ class VllmDriver:
     shrinks = _SHRINKS
     exempt = frozenset({"I2"})
     """Blocks go back and are handed out under a step in flight, on purpose: see `seen`."""
+    words: Mapping[str, tuple[str, ...]] = MappingProxyType(
+        {"pause": ("wait", "keep", "abort"), "cache_reset": ("running", "")}
+    )
+    """Modes of a pause and of a reset of the prefix cache."""
+    session_flag = "resumable"
+    """Makes a request a session, which gets more chunks."""
 
     def version(self) -> str:
         """Return vLLM's version.
@@ -65,14 +72,14 @@ class VllmDriver:
     ) -> list[Mapping[str, Any]]:
         """Return configurations with less of `key`, smallest last.
 
-        The pool always holds the longest request. A session (``resumable``) is taken to be as long as its
-        submission says: its chunks belong into that.
+        The engine never starts with a pool that cannot hold one request of the longest length that the model
+        takes: with the pool that length shrinks, but not below the longest request.
         """
         known = {**DEFAULTS, **config}
         now = int(known[key])
         least = self._least(known, key, submissions)
         found = sorted({max(least, now * part // 4) for part in (3, 2, 1)} | {least}, reverse=True)
-        return [self._with(config, key, value) for value in found if value < now]
+        return [self._with(config, known, key, value) for value in found if value < now]
 
     def _least(self, known: Mapping[str, Any], key: str, submissions: Sequence[Submission]) -> int:
         size = int(known["block_size"])
@@ -87,8 +94,11 @@ class VllmDriver:
         return max(int(known["max_num_seqs"]), longest, int(known["max_model_len"]))
 
     @staticmethod
-    def _with(config: Mapping[str, Any], key: str, value: int) -> Mapping[str, Any]:
+    def _with(config: Mapping[str, Any], known: Mapping[str, Any], key: str, value: int) -> Mapping[str, Any]:
         made = {**config, key: value}
+        if key == "num_blocks":
+            size, groups = int(known["block_size"]), int(known["groups"])
+            made["max_model_len"] = min(int(known["max_model_len"]), (value - 1) // groups * size)
         if key == "max_num_batched_tokens" and made.get("max_num_scheduled_tokens") is not None:
             made["max_num_scheduled_tokens"] = min(int(made["max_num_scheduled_tokens"]), value)
         if key == "max_num_seqs" and made.get("max_num_active_seqs") is not None:

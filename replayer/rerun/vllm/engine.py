@@ -113,13 +113,23 @@ class VllmEngine:
         raise Unsupported("vLLM has no requests that become schedulable later, but for grammars")
 
     def next_chunk(self, request: int, tokens: int, last: bool, max_tokens: int | None = None) -> Reaction:
-        """Give a session its next chunk, or its end, or both; nothing where the session has ended."""
+        """Give a session its next chunk, or its end, or both; nothing where the session has ended.
+
+        Raises
+        ------
+        Unsupported
+            The request is no session, or would be longer than the model takes: vLLM leaves it to who sends
+            the chunk to see to that.
+        """
         key = self._keys.get(request)
         if key is None or key not in self._scheduler.requests:
             return Reaction()
         session = self._scheduler.requests[key]
         if session.streaming_queue is None:
             raise Unsupported(f"request {request} is no session: it has no next chunk")
+        queued = sum(len(u.prompt_token_ids or ()) for u in session.streaming_queue if u is not None)
+        if tokens and session.num_tokens + queued + tokens >= self._scheduler.max_model_len:
+            raise Unsupported(f"the session {request} would be longer than the model takes")
         limit = self._params[request] if max_tokens is None else max_tokens
         if tokens:
             self._add_chunk(key, Submission(request, tokens, limit, session.priority, ("resumable",)))
