@@ -112,6 +112,10 @@ def write_baseline(path: Path, report: Report) -> int:
         example = group.example
         signature = lasting(example.signature)
         seen.setdefault(signature, {"signature": signature, "verdict": example.verdict, "why": example.text})
+    for kind in (k for s in report.schedulers for k in s.kinds):
+        signature = lasting(kind.signature)
+        why = kind.first.violation.words
+        seen.setdefault(signature, {"signature": signature, "verdict": "violation", "why": why})
     data = {"schema": SCHEMA, "accepted": [seen[s] for s in sorted(seen)]}
     write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     return len(seen)

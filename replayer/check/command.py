@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,8 +20,10 @@ from ...formats.commands.common import (
 from ...formats.commands.progress import LARGE, progress
 from ...formats.disk import check_output
 from ...formats.errors import UsageError
-from ...formats.litmus import Verdict
+from ...formats.litmus import Verdict, split_variant
 from ...formats.load import load_tape
+from ...formats.sequence import is_sequence_file
+from ...formats.sequence import read as read_sequence
 from ...formats.shown import plural
 from ...formats.tape import Tape
 from .baseline import Baseline, read_baseline, write_baseline
@@ -29,6 +31,7 @@ from .findings import NO_OPS, Finding, Group, OpView, Report
 from .hiding import hidden_text
 from .judge import check_tape
 from .roles import roles
+from .sequences import headline, kinds_text, report_of
 from .stated import compare
 
 __all__ = ["Asked", "check", "render"]
@@ -77,7 +80,8 @@ def check(
     expect: bool,
     as_json: bool,
 ) -> int:
-    """Name the races, lifetime faults and deadlocks of TAPE (a directory, a zip file or a litmus file).
+    """Name the races, lifetime faults and deadlocks of TAPE (a directory, a zip file or a litmus file), and
+    the invariants that its request schedulers break.
 
     The verdict lines of a litmus file are compared with what is found. They change the exit code with
     --expect only.
@@ -90,20 +94,20 @@ def check(
         raise UsageError("--expect and --write-baseline", expected="one of them", next_step="run it twice")
     if write is not None:
         check_output(write, tape=tape, force=force)
-    loaded, verdicts, repaired = _load(tape, variant)
-    if expect and not verdicts:
+    asked = Asked(tape, variant, baseline, write, show_all)
+    accepted = read_baseline(baseline) if baseline is not None else None
+    file, named = split_variant(tape)
+    if file.suffix == ".litmus" and is_sequence_file(file):
+        asked, report, written = _of_sequence(asked, file, variant or named, accepted)
+    else:
+        asked, report, written = _of_tape(asked, accepted)
+    if expect and report.stated is None:
         raise UsageError(
             "--expect without verdict lines",
             expected="a .litmus file that states what is to be found, such as `race: 2x5 WAR M0`",
             where=str(tape),
             next_step="leave the option out",
         )
-    accepted = read_baseline(baseline) if baseline is not None else None
-    with progress(f"checking {loaded.name}", wanted=loaded.rows("ops") >= LARGE) as told:
-        report = check_tape(loaded, accepted, progress=told)
-    report.stated = compare(verdicts, report)
-    # A baseline holds also what stands behind other findings, or the next check would find that.
-    written = write_baseline(write, check_tape(loaded, Baseline(everything=True))) if write is not None else 0
     if as_json:
         print_json(report.as_dict())
     else:
@@ -111,12 +115,38 @@ def check(
             click.echo(printable(line))
         if write is not None:
             click.echo(f"{plural(written, 'kind')} of findings accepted in {quoted(write)}", err=True)
-        say_next(_next(Asked(tape, variant, baseline, write, show_all, repaired), report))
+        say_next(_next(asked, report))
     if write is not None:
         return 0
     if expect:
         return 0 if report.stated is not None and report.stated.hold else 1
     return report.exit_code
+
+
+def _of_sequence(
+    asked: Asked, file: Path, variant: str, accepted: Baseline | None
+) -> tuple[Asked, Report, int]:
+    """Return the report on a ``seq`` litmus file, and how many kinds of findings went into a baseline."""
+    sequence = read_sequence(file)
+    report = report_of(sequence, variant, accepted)
+    drive = sequence.drive.engine if sequence.drive is not None else ""
+    written = write_baseline(asked.write, report) if asked.write is not None else 0
+    repaired = sequence.has_variants and variant != "fixed"
+    return replace(asked, repaired=repaired, engine=drive), report, written
+
+
+def _of_tape(asked: Asked, accepted: Baseline | None) -> tuple[Asked, Report, int]:
+    """Return the report on a tape, and how many kinds of findings went into a baseline."""
+    loaded, verdicts, repaired = _load(asked.tape, asked.variant)
+    with progress(f"checking {loaded.name}", wanted=loaded.rows("ops") >= LARGE) as told:
+        report = check_tape(loaded, accepted, progress=told)
+    report.stated = compare(verdicts, report)
+    written = 0
+    if asked.write is not None:
+        # A baseline holds also what stands behind other findings, or the next check would find that.
+        written = write_baseline(asked.write, check_tape(loaded, Baseline(everything=True)))
+    engine = "" if not report.schedulers else loaded.table("schedulers").column("engine")[0].as_py()
+    return replace(asked, repaired=repaired, engine=engine), report, written
 
 
 def _load(path: Path, variant: str | None) -> tuple[Tape, tuple[Verdict, ...], bool]:
@@ -129,7 +159,7 @@ def _load(path: Path, variant: str | None) -> tuple[Tape, tuple[Verdict, ...], b
                 next_step="leave the option out",
             )
         return load_tape(path), (), False
-    from ...formats.litmus import read, split_variant
+    from ...formats.litmus import read
     from ...formats.validate import require_valid
 
     file, named = split_variant(path)
@@ -150,6 +180,7 @@ class Asked:
     write: Path | None = None
     show_all: bool = False
     repaired: bool = False
+    engine: str = ""
 
 
 def _next(asked: Asked, report: Report) -> str:
@@ -161,6 +192,8 @@ def _next(asked: Asked, report: Report) -> str:
         return f"tapedelay check {this} --baseline {quoted(asked.write)}"
     if asked.baseline is not None:
         this += f" --baseline {quoted(asked.baseline)}"
+    if report.schedulers and not report.groups:
+        return _next_of_schedulers(asked, report, this)
     if report.exit_code == 0 and not litmus:
         return f"tapedelay replay {this} --delays 'seed=1 max=200us' --repeat {_repeat(report.ops_checked)}"
     if report.exit_code != 1:
@@ -178,6 +211,15 @@ def _next(asked: Asked, report: Report) -> str:
     left = [g for g in report.groups if not g.example.accepted]
     ids = [op.op for op in left[0].example.ops]
     return f"tapedelay export {tape} --format litmus --ops {min(ids)}:{max(ids) + 1}"
+
+
+def _next_of_schedulers(asked: Asked, report: Report, this: str) -> str:
+    """Return the next useful command where only request schedulers have anything to say."""
+    if asked.repaired and asked.variant is None and report.exit_code == 1:
+        return f"tapedelay check {this} --variant fixed"
+    if asked.engine:
+        return f"tapedelay rerun {quoted(asked.tape)} --engine {quoted(asked.engine)}"
+    return f"tapedelay info {quoted(asked.tape)}"
 
 
 def _repeat(ops: int) -> int:
@@ -199,6 +241,7 @@ def render(report: Report, *, show_all: bool = False) -> list[str]:
     if accepted and not show_all:
         lines += ["", "accepted by the baseline:"]
         lines += [f"  {g.example.fault}, {_times(g)}: {g.example.text}" for g in accepted]
+    lines += kinds_text(report, show_all=show_all)
     conditions = [c for c in report.conditions if c.detail != NO_OPS]
     if conditions:
         lines += ["", "not exact, because:"]
@@ -230,11 +273,14 @@ def _headline(report: Report) -> str:
     verdict = {"clean": "clean", "cannot judge": "cannot judge", "unknown": "cannot judge"}.get(
         report.verdict, ""
     )
-    return (
-        f"{report.tape}: {verdict + ': ' if verdict else ''}{', '.join(parts)}"
+    ops = (
+        f"{', '.join(parts)}"
         f" in {report.ops_checked:,} {'op' if report.ops_checked == 1 else 'ops'} and"
         f" {report.accesses_checked:,} {'access' if report.accesses_checked == 1 else 'accesses'}"
     )
+    said = [ops] if report.ops_checked or not report.schedulers else []
+    said += [headline(report.schedulers)] if report.schedulers else []
+    return f"{report.tape}: {verdict + ': ' if verdict else ''}{'; '.join(said)}"
 
 
 def _times(group: Group) -> str:

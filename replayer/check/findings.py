@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..sequence.report import SequenceReport
     from .stated import Stated
 
 __all__ = ["NO_OPS", "SCHEMA", "Condition", "Finding", "Group", "Hider", "OpView", "Report"]
@@ -18,6 +19,7 @@ SCHEMA = "tapedelay-check-1"
 """Name of the layout of `Report.as_dict`."""
 
 _SEVERITY = ("race", "lifetime", "deadlock", "possible", "unknown")
+_VERDICTS = ("race", "lifetime", "deadlock", "violation", "possible", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,8 @@ class Report:
         Signatures of the baseline that nothing matched.
     stated : Stated or None
         How the verdict lines of a litmus file agree with the findings; None where there are none.
+    schedulers : list of SequenceReport
+        What the request schedulers of the tape, or the commands of a sequence, break.
     """
 
     tape: str
@@ -321,9 +325,13 @@ class Report:
     accesses_checked: int = 0
     stale: list[str] = field(default_factory=list)
     stated: Stated | None = None
+    schedulers: list[SequenceReport] = field(default_factory=list)
 
     def count(self, verdict: str, *, accepted: bool | None = None) -> int:
-        """Return how many pairs have a verdict."""
+        """Return how many pairs, or violations of a request scheduler's invariants, have a verdict."""
+        if verdict == "violation":
+            kinds = [k for s in self.schedulers for k in s.kinds]
+            return sum(k.count for k in kinds if accepted in (None, k.accepted))
         return sum(
             g.count
             for g in self.groups
@@ -332,11 +340,13 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """``race``, ``lifetime``, ``deadlock``, ``possible``, ``unknown``, ``cannot judge`` or ``clean``."""
-        open_groups = [g for g in self.groups if not g.example.accepted]
-        for verdict in _SEVERITY[:-1]:
-            if any(g.example.verdict == verdict for g in open_groups):
+        """``race``, ``lifetime``, ``deadlock``, ``violation``, ``possible``, ``unknown``, ``cannot judge`` or
+        ``clean``.
+        """
+        for verdict in _VERDICTS[:-1]:
+            if self.count(verdict, accepted=False):
                 return verdict
+        open_groups = [g for g in self.groups if not g.example.accepted]
         if any(c.blocks for c in self.conditions):
             return "cannot judge"
         return "unknown" if open_groups else "clean"
@@ -356,6 +366,7 @@ class Report:
             claims = [f.line() for f in self.findings if f.verdict == verdict]
             if claims:
                 lines.append(f"{verdict}: {'; '.join(claims)}")
+        lines += [line for s in self.schedulers if s.violations for line in s.verdict_lines()]
         if lines:
             return lines
         return ["unknown:"] if any(c.blocks for c in self.conditions) else ["clean"]
@@ -374,15 +385,15 @@ class Report:
         what a test device plays) or ``delay`` (``line`` of a delay plan); ``shown_by``: objects of kind
         ``delay``); ``conditions`` (``name``, ``detail``, ``blocks``); ``stale`` (baseline signatures without
         a match); ``verdict_lines`` (of a litmus file: ``hold``, ``expected``, ``found``; null where nothing
-        is stated).
+        is stated); ``schedulers`` (what request schedulers break, see `SequenceReport.as_dict`).
         """
         return {
             "schema": SCHEMA,
             "tape": self.tape,
             "verdict": self.verdict,
             "exit_code": self.exit_code,
-            "counts": {v: self.count(v) for v in _SEVERITY},
-            "accepted": sum(g.count for g in self.groups if g.example.accepted),
+            "counts": {v: self.count(v) for v in _VERDICTS},
+            "accepted": sum(self.count(v, accepted=True) for v in _VERDICTS),
             "ops": self.ops_checked,
             "accesses": self.accesses_checked,
             "groups": [g.as_dict() for g in self.groups],
@@ -390,6 +401,7 @@ class Report:
             "conditions": [c.as_dict() for c in self.conditions],
             "stale": self.stale,
             "verdict_lines": None if self.stated is None else self.stated.as_dict(),
+            "schedulers": [s.as_dict() for s in self.schedulers],
         }
 
 

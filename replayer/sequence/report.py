@@ -1,0 +1,243 @@
+"""What the judge finds in a long stream of commands: kinds of violations, each with its first example."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...formats.sequence.commands import Command
+from .judge import Judge
+from .violation import Violation
+
+__all__ = ["MAX_VIOLATIONS", "Kind", "Placed", "Seen", "SequenceReport", "report_on", "signature"]
+
+MAX_VIOLATIONS = 20_000
+"""Violations kept one by one; beyond, kinds count on."""
+
+_MAX_KINDS = 1_000
+_HISTORY = 8
+_EVERY = 4096
+_POOL = re.compile(r"[A-Za-z_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A command and where it comes from.
+
+    Attributes
+    ----------
+    command : Command
+    input : int or None
+        Id of the input of the tape that it belongs to.
+    step : int or None
+        Number of the scheduler's step, where the input makes or answers one.
+    """
+
+    command: Command
+    input: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A violation, the command that breaks it and where that comes from."""
+
+    violation: Violation
+    seen: Seen
+
+    def where(self) -> str:
+        """Return the place in words."""
+        text = f"command {self.violation.at:,}"
+        if self.seen.input is not None:
+            text += f", input {self.seen.input:,}"
+        return text if self.seen.step is None else f"{text}, step {self.seen.step:,}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``."""
+        return {
+            **self.violation.as_dict(),
+            "command": self.seen.command.text(),
+            "input": self.seen.input,
+            "step": self.seen.step,
+        }
+
+
+@dataclass(slots=True)
+class Kind:
+    """Violations of one kind: the first one and how many there are.
+
+    Attributes
+    ----------
+    first : Placed
+    count : int
+    accepted : bool
+        A baseline holds the signature.
+    history : tuple of (int, str)
+        The last commands before the first one, and itself, that are about the same things: number, text.
+    """
+
+    first: Placed
+    count: int = 0
+    accepted: bool = False
+    history: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """The same for the same kind of violation in another run."""
+        return signature(self.first.violation)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``."""
+        return {
+            "signature": self.signature,
+            "count": self.count,
+            "accepted": self.accepted,
+            "first": self.first.as_dict(),
+            "history": [{"at": at, "command": text} for at, text in self.history],
+        }
+
+
+@dataclass(slots=True)
+class SequenceReport:
+    """The verdict on what one request scheduler did.
+
+    Attributes
+    ----------
+    name : str
+        The engine and its version, or the file.
+    commands, requests, steps : int
+        How much was judged.
+    kinds : list of Kind
+        In the order in which they were found first.
+    violations : list of Placed
+        Every one, up to `MAX_VIOLATIONS`.
+    """
+
+    name: str
+    commands: int = 0
+    requests: int = 0
+    steps: int = 0
+    kinds: list[Kind] = field(default_factory=list)
+    violations: list[Placed] = field(default_factory=list)
+
+    @property
+    def found(self) -> int:
+        """How many violations no baseline accepts."""
+        return sum(k.count for k in self.kinds if not k.accepted)
+
+    def verdict_lines(self) -> list[str]:
+        """Return the verdict lines of a litmus file."""
+        claims = sorted(p.violation.claim() for p in self.violations)
+        return [f"violates: {', '.join(c.text() for c in claims)}" if claims else "clean"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``.
+
+        Keys: ``scheduler``; ``commands``, ``requests``, ``steps`` (how much was judged); ``count`` (how many
+        violations no baseline accepts); ``kinds`` (``signature``, ``count``, ``accepted``, ``first``,
+        ``history`` with ``at`` and ``command``); ``violations`` (``invariant``, ``says``, ``at``, ``what``,
+        ``words``, ``names``, ``command``, ``input``, ``step``).
+        """
+        return {
+            "scheduler": self.name,
+            "commands": self.commands,
+            "requests": self.requests,
+            "steps": self.steps,
+            "count": self.found,
+            "kinds": [k.as_dict() for k in self.kinds],
+            "violations": [p.as_dict() for p in self.violations],
+        }
+
+
+def report_on(
+    name: str,
+    stream: Callable[[], Iterable[Seen]],
+    *,
+    accepts: Callable[[str], bool] = lambda signature: False,
+    limit: int = MAX_VIOLATIONS,
+    progress: Callable[[int], None] | None = None,
+) -> SequenceReport:
+    """Judge a stream of commands.
+
+    Parameters
+    ----------
+    name : str
+        For the report.
+    stream : callable
+        Returns the commands from the first on; called again where something is found.
+    accepts : callable
+        Whether a kind of violation, by its signature, is accepted.
+    limit : int
+        Violations that are kept one by one.
+    progress : callable, optional
+        Called now and then with the commands judged so far.
+    """
+    report = SequenceReport(name)
+    judge = Judge()
+    kinds: dict[str, Kind] = {}
+    requests: set[str] = set()
+    step = ""
+    for seen in stream():
+        command = seen.command
+        if command.verb == "arrive":
+            requests.add(command.args[0])
+        elif command.verb == "launch" and command.args[0] != step:
+            step = command.args[0]
+            report.steps += 1
+        for violation in judge.feed(command):
+            placed = Placed(violation, seen)
+            key = signature(violation)
+            kind = kinds.get(key)
+            if kind is None:
+                if len(kinds) >= _MAX_KINDS:
+                    key = violation.invariant
+                kind = kinds.setdefault(key, Kind(placed, accepted=accepts(key)))
+            kind.count += 1
+            if len(report.violations) < limit:
+                report.violations.append(placed)
+        if progress is not None and judge.count % _EVERY == 0:
+            progress(judge.count)
+    report.commands = judge.count
+    report.requests = len(requests)
+    report.kinds = sorted(kinds.values(), key=lambda k: k.accepted)
+    _histories(report.kinds, stream)
+    return report
+
+
+def signature(v: Violation) -> str:
+    """Return what is the same for the same kind of violation in another run."""
+    pools = sorted({m[0] for n in v.names if (m := _POOL.match(n)) and v.invariant not in ("I5", "I8")})
+    return f"{v.invariant} {v.what}" + (f" ({', '.join(pools)})" if pools else "")
+
+
+def _histories(kinds: Sequence[Kind], stream: Callable[[], Iterable[Seen]]) -> None:
+    """Find for each kind the commands that led to its first example."""
+    wanted = [(k, _about(k.first), deque[tuple[int, str]](maxlen=_HISTORY)) for k in kinds]
+    last = max((k.first.violation.at for k in kinds), default=0)
+    for at, command in _upto(stream, last):
+        words = frozenset((*command.args, command.verb))
+        for kind, about, kept in wanted:
+            if at <= kind.first.violation.at and not about.isdisjoint(words):
+                kept.append((at, command.text()))
+    for kind, _, kept in wanted:
+        kind.history = tuple(kept)
+
+
+def _about(placed: Placed) -> frozenset[str]:
+    violation = placed.violation
+    if violation.invariant == "I5":  # what the scheduler still did for those that wait
+        return frozenset((*violation.names[:2], "pass", "progress"))
+    if violation.invariant == "I3":
+        return frozenset((*violation.names[:1], "idle"))
+    return frozenset(violation.names[:1])
+
+
+def _upto(stream: Callable[[], Iterable[Seen]], last: int) -> Iterator[tuple[int, Command]]:
+    if last:
+        for at, seen in enumerate(stream(), 1):
+            yield at, seen.command
+            if at == last:
+                return
