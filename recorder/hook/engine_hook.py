@@ -36,6 +36,7 @@ ENGINES = ("xllamacpp", "llama_cpp")
 """Packages that bring a ggml along."""
 SCHEDULERS = {
     "vllm.v1.core.sched.scheduler": "tapedelay.recorder.engines.vllm.recording",
+    "deepinfer._C": "tapedelay.recorder.engines.deepinfer.hooks",
 }
 """Modules that bring a request scheduler along, and whose function ``start(module)`` hooks it."""
 STARTED = "python-hook"

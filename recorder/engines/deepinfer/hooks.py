@@ -18,7 +18,7 @@ from ...requests.spool import said
 from .config import arguments, config
 from .watch import Watch
 
-__all__ = ["METHODS", "Unknown", "install"]
+__all__ = ["METHODS", "Unknown", "start"]
 
 METHODS = (
     "__init__", "try_allocate_seq", "add_sequence", "abort_sequence", "set_schedulable", "schedule",
@@ -36,8 +36,13 @@ _units: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _watches: WeakKeyDictionary[Any, Watch] = WeakKeyDictionary()
 
 
-def install() -> None:
-    """Wrap the methods of the scheduler and the constructor of its pools.
+def start(module: Any) -> None:
+    """Let every scheduler that is built from now on be recorded; called right after the extension is imported.
+
+    Parameters
+    ----------
+    module : module
+        ``deepinfer._C``.
 
     Raises
     ------
@@ -47,7 +52,6 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    module = sys.modules.get("deepinfer._C")
     engine = getattr(module, "engine", None)
     scheduler, manager = getattr(engine, "Scheduler", None), getattr(engine, "BlockManager", None)
     missing = [name for name in METHODS if not hasattr(scheduler, name)]

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..protocol import Submission, TokenSource, Unsupported
-from .config import Config, smaller
+from .config import BLOCKED, Config, smaller
 from .engine import DeepInferEngine
 
 __all__ = ["DeepInferDriver"]
@@ -27,6 +27,7 @@ class DeepInferDriver:
     inputs = frozenset({"submit", "abort", "set_schedulable", "output", "step", "decode_only"})
     shrinks = ("num_blocks", "num_states", "max_num_batched_tokens", "max_num_seqs")
     exempt = frozenset({"I2"})
+    blocked_flag = BLOCKED
 
     def version(self) -> str:
         """Return the engine's version.
