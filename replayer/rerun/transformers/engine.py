@@ -25,8 +25,8 @@ from .build import build_processor
 
 __all__ = ["END", "TransformersEngine"]
 
-END = (1 << 31) - 1
-"""The token that ends a request; no synthetic token has this value."""
+END = 1
+"""The token that ends a request; synthetic tokens are larger."""
 
 
 @dataclass(slots=True)
@@ -35,6 +35,8 @@ class _Step:
 
     number: int
     batch: list[Any]
+    places: dict[str, int]
+    """Of each request that gets a token: the position where it belongs."""
 
 
 class TransformersEngine:
@@ -68,6 +70,8 @@ class TransformersEngine:
         self._shown: dict[int, int] = {}
         self._flying: list[_Step] = []
         self._steps = 0
+        self._last: Mapping[str, int] = {}
+        """`_Step.places` of the newest step."""
         self._given: tuple[list[Any], list[int]] = ([], [])
         self._events: list[Decision | BlockChange] = []
         self._emitted: list[tuple[int, tuple[int, ...]]] = []
@@ -111,7 +115,7 @@ class TransformersEngine:
             raise Unsupported("transformers has no steps that only decode")
         if self.must_answer():
             raise Unsupported("transformers schedules a step only when the output of the one before is taken")
-        step = _Step(self._steps, [])
+        step = _Step(self._steps, [], {})
         self._flying.append(step)
         try:
             scheduled = self._processor.prepare_next_batch()
@@ -277,7 +281,7 @@ class TransformersEngine:
         self, requests_in_batch: list[Any], use_decode_fast_path: bool = False, **kwargs: Any
     ) -> None:
         """Move the requests on as the engine's own does, and look at what the model would read and write."""
-        batch = self._flying[-1].batch
+        newest = self._flying[-1]
         for future in requests_in_batch:
             state, length = future.state, future.query_length
             past = state.position_offset
@@ -290,7 +294,9 @@ class TransformersEngine:
                 )
             if future.has_new_token:
                 state.tokens_to_process = [watch.module("requests").TMP_TOKEN_ID]
-            batch.append(future)
+                newest.places[state.request_id] = state.position_offset
+            newest.batch.append(future)
+        self._last = newest.places
 
     def prepare_batch_update(self) -> tuple[list[Any], list[int], None]:
         return (*self._given, None)
@@ -301,9 +307,14 @@ class TransformersEngine:
 
     def _look(self, state: Any, past: int, length: int) -> None:
         number = self._numbers[state.request_id]
-        fed = state.tokens_to_process
+        fed = list(state.tokens_to_process)
         if len(fed) != length:
             self._faults["I4", "a step computes another number of tokens than it has"] = None
+        if self._depth > 1 and fed and state.request_id in self._last:
+            # On the device the newest batch's token takes the place of the last one, whatever the host has there.
+            if self._last[state.request_id] != past + length - 1:
+                self._faults["I6", "a token is carried over to a position that is not its own"] = None
+            fed.pop()
         temporary = watch.module("requests").TMP_TOKEN_ID
         for i, token in enumerate(fed):
             if token != temporary and token != self._tokens(number, past + i):
