@@ -6,6 +6,7 @@ What needs Arrow is imported here only when something is collected.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .evidence import Evidence, evidence_of
 from .late_bar import late_bar
 from .outcome import Recording, faults_of, nothing_recorded
 from .patience import Patience
+from .spools import any_recorded
 
 if TYPE_CHECKING:
     from ..formats.tape import Tape
@@ -46,7 +48,7 @@ def collect(
     """
     kept = keep(result, spool)  # whatever happens from here on, nothing that was recorded is thrown away
     try:
-        from .engines.ggml.collect import collect_directory
+        from .spools import collect_all
 
         evidence = evidence_of(spool, command)
         if not spool.is_dir():
@@ -62,7 +64,7 @@ def collect(
             result.faults.append(nothing_recorded(result, evidence))
         else:
             with late_bar("collecting the recording") as bar:
-                tape = collect_directory(spool, progress=bar)
+                tape = collect_all(spool, progress=bar)
                 finish(result, tape, evidence, judge_default=True, spool=spool, where=str(kept))
             result.spool = None
     except Exception as e:
@@ -76,7 +78,7 @@ def collect(
 def keep(result: Recording, spool: Path) -> Path:
     """Let the spool stay if any process has written into it, and return its path for messages."""
     path = result.output.parent / spool.name
-    result.spool = path if any(spool.glob("*.rec")) else None
+    result.spool = path if any_recorded(spool) else None
     return path
 
 
@@ -118,6 +120,8 @@ def finish(
     from .engines.ggml.tapped import UNTAPPED
 
     ops = tape.table("ops")
+    result.schedulers = Counter(tape.table("schedulers").column("engine").to_pylist())
+    result.inputs = tape.rows("inputs")
     devices = tape.table("devices").to_pylist()
     device_of = tape.table("queues").column("device").to_pylist()
     result.ops = ops.num_rows
@@ -130,7 +134,7 @@ def finish(
         if kind == "compute":
             name = devices[device_of[queue]]["name"]
             result.computes[name] = result.computes.get(name, 0) + 1
-    if result.ops:
+    if result.ops or result.inputs:
         broken = validate(tape)
         if broken:
             raise SpoolError(

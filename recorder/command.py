@@ -184,6 +184,21 @@ def record(
     sys.exit(result.exit_code)
 
 
+def _held(result: Recording) -> str:
+    """Return what a tape holds, in words."""
+    held = f"{plural(result.ops, 'op')} on {plural(result.queues, 'queue')}"
+    detail = [f"computes: {_counted(result.computes)}"] * bool(result.computes)
+    if result.inputs:
+        inputs = f"{plural(result.inputs, 'input')} of request schedulers"
+        held = f"{held} and {inputs}" if result.ops else inputs
+        detail.append(f"schedulers: {_counted(result.schedulers)}")
+    return f"{held} in {result.output}" + f" ({'; '.join(detail)})" * bool(detail)
+
+
+def _counted(by_name: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in sorted(by_name.items()))
+
+
 def _delays(
     delays: tuple[str, ...], allow_unmatched: bool, write_plan: Path | None, force: bool, of_spool: bool
 ) -> AskedDelays:
@@ -222,11 +237,7 @@ def _say(result: Recording) -> None:
         say(printable(f"tapedelay: {text}"))
 
     if result.written:
-        computes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.computes.items()))
-        line(
-            f"{plural(result.ops, 'op')} on {plural(result.queues, 'queue')} in {result.output}"
-            + (f" (computes: {computes})" * bool(computes))
-        )
+        line(_held(result))
         if result.dropped:
             line(f"these are the last ones; {result.dropped:,} older records were dropped")
         if not result.complete:

@@ -63,6 +63,10 @@ class Recording:
         The raw recording while it grows, inside of ``with record(...)``.
     delays : tuple of LineCount or None
         How often each line of the plan was applied; None without a plan.
+    schedulers : dict of str to int
+        Request schedulers recorded, by engine.
+    inputs : int
+        What reached them.
     untapped : str
         Why there is nothing of the scheduler on the tape though the tap was asked for.
     """
@@ -82,6 +86,8 @@ class Recording:
     saved: list[Path] = field(default_factory=list)
     living: Path | None = field(default=None, repr=False)
     delays: tuple[LineCount, ...] | None = None
+    schedulers: dict[str, int] = field(default_factory=dict)
+    inputs: int = 0
     untapped: str = ""
 
     def save(self, output: str | Path, *, force: bool = False) -> Path:
@@ -146,6 +152,8 @@ class Recording:
             "ops": self.ops,
             "queues": self.queues,
             "computes": self.computes,
+            "schedulers": self.schedulers,
+            "inputs": self.inputs,
             "complete": self.complete,
             "lost": self.lost,
             "dropped": self.dropped,
@@ -211,10 +219,12 @@ def faults_of(
     judge_default : bool
         Whether work on some GPU or test device is expected where no number of devices was asked for.
     """
-    no_tape = "" if result.ops else _no_tape(result)
+    no_tape = "" if result.ops or result.inputs else _no_tape(result)
     stopped = [n for n in tape.manifest.notes if n.startswith(_STOPPED)]
     if stopped:
         return [_stopped(stopped[0], no_tape)]
+    if result.inputs and result.asked.devices is None:  # an engine that is recorded above its devices
+        return []
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)
     dropped = tape.manifest.dropped
     if missing.startswith(_NO_COMPUTE) and dropped and not (result.asked.devices == 0 and not _real(tape)):

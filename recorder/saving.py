@@ -26,6 +26,7 @@ from ..formats.errors import InfrastructureError, TapedelayError
 from ..formats.shown import plural
 from .environment import plain_environment
 from .outcome import Recording
+from .spools import any_recorded
 from .threads import start_without_signals
 
 __all__ = ["Saver", "numbered", "save", "save_living"]
@@ -134,9 +135,9 @@ def child() -> None:
     try:
         from ..formats.validate import validate
         from ..formats.write import write_tape
-        from .engines.ggml.collect import collect_directory
+        from .spools import collect_all
 
-        tape = collect_directory(spool, until_ns=until)
+        tape = collect_all(spool, until_ns=until)
         broken = validate(tape)
         if broken:
             raise InfrastructureError(
@@ -206,7 +207,7 @@ class Saver:
                 return
 
     def _save(self, result: Recording, spool: Path, until_ns: int | None) -> None:
-        if not any(spool.glob("*.rec")):
+        if not any_recorded(spool):
             say("tapedelay: nothing was recorded yet, so nothing is saved")
             return
         while True:

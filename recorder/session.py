@@ -28,6 +28,7 @@ from .launch import environment, from_environment, run
 from .outcome import Recording
 from .patience import Patience
 from .plugin import ggml_plugin
+from .requests.spool import stop as stop_requests
 from .target import refuse_tape, target
 
 if TYPE_CHECKING:
@@ -100,14 +101,14 @@ def collect_spool(spool: str | Path, output: str | Path, asked: Asked, *, force:
     InfrastructureError
         The tape cannot be written.
     """
-    from .engines.ggml.collect import collect_directory
+    from .spools import collect_all
 
     asked.check()
     result = Recording(target(output, asked, force), asked)
     spool = Path(spool)
     refuse_tape(spool)
     with late_bar("collecting the recording") as bar:
-        tape = collect_directory(spool, progress=bar)
+        tape = collect_all(spool, progress=bar)
         finish(result, tape, evidence_of(spool), judge_default=False, spool=spool, where=str(spool))
     return result
 
@@ -217,6 +218,7 @@ def record(
             engine_hook.uninstall()
             result.living = None
             _stop(plugin)
+            stop_requests()
             # the program's own error is the one that counts; it is told where the recording lies
             error = sys.exception()
             try:

@@ -28,6 +28,7 @@ __all__ = [
     "FRAME_BYTES_MAX",
     "HEADER",
     "INPUT",
+    "INT_MAX",
     "MAGIC",
     "PATTERN",
     "RUNNING",
@@ -48,6 +49,7 @@ STATUS = struct.Struct("<II")
 RUNNING, ENDED, STOPPED = 0, 1, 2
 FRAME = struct.Struct("<II")
 FRAME_BYTES_MAX = 1 << 26
+INT_MAX = (1 << 62) - 1
 PATTERN = "requests-*.frames"
 
 SCHEDULER, INPUT = 0, 1

@@ -72,7 +72,7 @@ class SchedulerRecorder:
             self._writer: Writer | None = writer()
             if self._writer is None:
                 return
-            from msgpack import packb  # type: ignore[import-untyped, unused-ignore]
+            from msgpack import packb
 
             self._pack = packb
             self._scheduler = self._writer.next_scheduler()

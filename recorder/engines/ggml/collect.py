@@ -23,6 +23,7 @@ from ....formats.switches import TABLE
 from ....formats.tape import DelayLine, Manifest, Tape
 from ...delays.spool import read_line_counts
 from ...files import REPORT_BYTES_MAX, read_regular
+from ...origin import Origin
 from ...tap import TAP_ASKED
 from ...telemetry.table import Place, with_telemetry
 from .definitions import Spool
@@ -38,7 +39,7 @@ from .spool import read_spools
 from .tapped import tap_notes
 from .thread_rows import thread_rows
 
-__all__ = ["collect", "collect_directory", "hook_reports"]
+__all__ = ["collect", "collect_directory", "collect_with_origin", "hook_reports"]
 
 _PACKAGE = __name__.partition(".")[0]
 """It knows its version in a source tree too, where there is no metadata of a distribution."""
@@ -60,7 +61,14 @@ _REPORT = ("package", "version", "fault")
 def collect_directory(
     directory: Path, *, until_ns: int | None = None, progress: Progress | None = None
 ) -> Tape:
-    """Read all spools of a directory and return them as one tape.
+    """Return the tape of `collect_with_origin`."""
+    return collect_with_origin(directory, until_ns=until_ns, progress=progress)[0]
+
+
+def collect_with_origin(
+    directory: Path, *, until_ns: int | None = None, progress: Progress | None = None
+) -> tuple[Tape, Origin]:
+    """Read all spools of a directory and return them as one tape, and where its times come from.
 
     Parameters
     ----------
@@ -101,7 +109,9 @@ def collect_directory(
             "package_version": packages[0]["version"],
         }
         tape.manifest = replace(tape.manifest, engine=engine)
-    return with_telemetry(tape, directory, _places(tape, spools), _since_origin(tape, spools))
+    since_ns = _since_origin(tape, spools)
+    origin = Origin(since_ns, {s.pid: process for process, s in enumerate(spools)})
+    return with_telemetry(tape, directory, _places(tape, spools), since_ns), origin
 
 
 def _places(tape: Tape, spools: Sequence[Spool]) -> list[Place]:

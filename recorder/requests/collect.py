@@ -1,0 +1,333 @@
+"""Raw recordings of request schedulers to the tables of a tape."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ...formats.builder import TapeBuilder, table_from_rows
+from ...formats.requests.words import INPUT_KINDS
+from ...formats.tape import Manifest, Process, Tape
+from ..origin import Origin
+from .frames import Frames, damaged, read_all
+from .layout import ANSWER, DECISION, INPUT, SCHEDULER, STOPPED
+from .rows import Rows
+from .shapes import fault_of_event, fault_of_frame
+from .ties import first_ops
+
+__all__ = ["with_requests"]
+
+_PACKAGE = __name__.partition(".")[0]
+_STEP, _OUTPUT = INPUT_KINDS.index("step"), INPUT_KINDS.index("output")
+
+
+def with_requests(
+    tape: Tape | None, directory: Path, origin: Origin, *, until_ns: int | None = None
+) -> Tape | None:
+    """Return a tape with the request schedulers that were recorded beside its ops.
+
+    Parameters
+    ----------
+    tape : Tape or None
+        Device ops; None: no process recorded any.
+    directory : Path
+        The raw recording.
+    origin : Origin
+        Of the tape.
+    until_ns : int, optional
+        CLOCK_MONOTONIC: inputs from then on are left out.
+
+    Returns
+    -------
+    Tape or None
+        None where there is neither.
+
+    Raises
+    ------
+    SpoolError
+        A raw recording is damaged.
+    """
+    found = read_all(directory)
+    if not found:
+        return tape
+    collector = _Collector(found, origin, until_ns)
+    collector.run()
+    if not collector.inputs.rows:
+        return tape
+    return collector.tape(tape)
+
+
+class _Scheduler:
+    """One scheduler while its frames are read: local numbers to those of the tape."""
+
+    def __init__(self, number: int, pools: Sequence[int], process: int) -> None:
+        self.number = number
+        self.process = process
+        self.pools = list(pools)
+        self.requests: dict[int, int] = {}
+        self.steps: dict[int, int] = {}
+        """Input of each step that has no output yet."""
+        self._next: dict[int, int] = {}
+
+    def rank(self, request: int, after: int) -> None:
+        """Note whose id sorts right before a request's."""
+        self._next[request] = self._next.get(after, -1)
+        self._next[after] = request
+
+    def ranked(self) -> Iterator[int]:
+        """Yield the requests in the order of their ids."""
+        at = self._next.get(-1, -1)
+        while at >= 0:
+            yield self.requests[at]
+            at = self._next.get(at, -1)
+
+
+class _Collector:
+    def __init__(self, found: Sequence[Frames], origin: Origin, until_ns: int | None) -> None:
+        self.found = found
+        self.until_ns = until_ns
+        self.processes = dict(origin.processes)
+        self.since_ns = origin.since_ns
+        self.schedulers: list[dict[str, Any]] = []
+        self.pools: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        self.prefixes: list[dict[str, Any]] = []
+        self.inputs, self.answers = Rows("inputs"), Rows("answers")
+        self.decisions, self.blocks, self.resources = Rows("decisions"), Rows("blocks"), Rows("resources")
+        self.known: list[_Scheduler] = []
+        self.begun: list[tuple[int, int, int]] = []
+        """Input, process and time of each step."""
+        self.ended: dict[int, int] = {}
+        """Time of the output of each of these inputs."""
+        self.counts = [0] * len(found)
+        for f in found:
+            self.processes.setdefault(f.pid, len(self.processes))
+
+    def run(self) -> None:
+        """Read all frames, in the order of their times."""
+        streams = [self._stream(i, f) for i, f in enumerate(self.found)]
+        local: list[dict[int, _Scheduler]] = [{} for _ in self.found]
+        for at_ns, i, frame in heapq.merge(*streams, key=lambda item: item[:2]):
+            f = self.found[i]
+            if frame[0] == SCHEDULER:
+                made = self._scheduler(f, frame)
+                if frame[1] in local[i]:
+                    raise damaged(f"scheduler {frame[1]} twice", f.where)
+                local[i][frame[1]] = made
+                continue
+            scheduler = local[i].get(frame[1])
+            if scheduler is None:
+                raise damaged("an input of a scheduler that is not told of", f.where)
+            if self.since_ns is None:
+                self.since_ns = -at_ns
+            self._input(scheduler, f, at_ns, frame)
+            self.counts[i] += 1
+
+    def _stream(self, i: int, f: Frames) -> Iterator[tuple[int, int, list[Any]]]:
+        at_ns = f.mono_ns
+        for frame in f:
+            fault = fault_of_frame(frame)
+            if fault:
+                raise damaged(fault, f.where)
+            if frame[0] == INPUT:
+                at_ns = frame[3]
+                if self.until_ns is not None and at_ns >= self.until_ns:
+                    return
+            yield at_ns, i, frame
+
+    def _scheduler(self, f: Frames, frame: list[Any]) -> _Scheduler:
+        _, _, engine, version, config, pools = frame
+        number = len(self.schedulers)
+        self.schedulers.append(
+            {
+                "scheduler": number,
+                "process": self.processes[f.pid],
+                "engine": engine,
+                "engine_version": version,
+                "config": json.dumps(config, sort_keys=True, allow_nan=False),
+            }
+        )
+        made = []
+        for name, units, reserved, tokens in pools:
+            made.append(len(self.pools))
+            self.pools.append(
+                {
+                    "pool": len(self.pools),
+                    "scheduler": number,
+                    "name": name,
+                    "units": units,
+                    "reserved": reserved,
+                    "tokens_per_unit": tokens,
+                }
+            )
+        scheduler = _Scheduler(number, made, self.processes[f.pid])
+        self.known.append(scheduler)
+        return scheduler
+
+    def _input(self, s: _Scheduler, f: Frames, at_ns: int, frame: list[Any]) -> None:
+        (_, _, kind, _, request, requests, step, tokens, decode_only, value, word, new, prefixes, events,
+         resources) = frame  # fmt: skip
+        since = self.since_ns or 0
+        for row in new:
+            self._request(s, f, row, since)
+        number = self.inputs.rows
+        self.inputs.add(
+            number,
+            s.number,
+            kind,
+            None if request is None else _known(s.requests, request, f),
+            None if requests is None else [_known(s.requests, r, f) for r in requests],
+            step,
+            tokens,
+            decode_only,
+            value,
+            word,
+            at_ns + since,
+            None,
+        )
+        if kind == _STEP and step is not None:
+            s.steps[step] = number
+            self.begun.append((number, s.process, at_ns + since))
+        elif kind == _OUTPUT and step in s.steps:
+            self.ended[s.steps.pop(step)] = at_ns + since
+        for r, of, begin, end in prefixes:
+            self.prefixes.append(
+                {
+                    "request": _known(s.requests, r, f),
+                    "of": _known(s.requests, of, f),
+                    "from_tokens": begin,
+                    "to_tokens": end,
+                }
+            )
+        seq = 0
+        for event in events:
+            seq = self._event(s, f, number, seq, event)
+        for pool, free, used in resources:
+            self.resources.add(number, _known(s.pools, pool, f), free, used)
+
+    def _request(self, s: _Scheduler, f: Frames, row: list[Any], since: int) -> None:
+        local, after, prompt, most, priority, flags, reserve, arrive = row
+        if after is not None:
+            if local in s.requests or (after != -1 and after not in s.requests):
+                raise damaged(f"request {local} twice, or behind an unknown one", f.where)
+            s.requests[local] = len(self.requests)
+            s.rank(local, after)
+            self.requests.append({"request": len(self.requests), "scheduler": s.number, "prompt_tokens": 0})
+        told = self.requests[_known(s.requests, local, f)]
+        if prompt is not None:
+            told |= {
+                "prompt_tokens": prompt,
+                "max_tokens": most,
+                "priority": priority,
+                "flags": flags,
+                "reserve_tokens": reserve,
+                "arrive_ns": None if arrive is None else arrive - f.wall_ns + f.mono_ns + since,
+            }
+
+    def _event(self, s: _Scheduler, f: Frames, number: int, seq: int, event: Any) -> int:
+        fault = fault_of_event(event)
+        if fault:
+            raise damaged(fault, f.where)
+        if event[0] == DECISION:
+            _, kind, request, tokens, computed = event
+            self.decisions.add(number, seq, _known(s.requests, request, f), kind, tokens, computed)
+        elif event[0] == ANSWER:
+            _, request, tokens, word = event
+            self.answers.add(number, seq, _known(s.requests, request, f), tokens, word)
+        else:
+            _, action, pool, request, *units = event
+            owner = None if request is None else _known(s.requests, request, f)
+            for unit in units:
+                self.blocks.add(number, seq, _known(s.pools, pool, f), action, unit, owner)
+                seq += 1
+            return seq
+        return seq + 1
+
+    # --- the tape ---
+
+    def tape(self, tape: Tape | None) -> Tape:
+        """Return the tape with what was read."""
+        for s in self.known:
+            for rank, request in enumerate(s.ranked()):
+                self.requests[request]["id_rank"] = rank
+        if tape is not None and tape.rows("ops"):
+            ops = first_ops(tape, self.begun, self.ended, self.inputs.rows)
+            self.inputs.set_column("op", ops, ops < 0)
+        made = {
+            name: table_from_rows(name, [{**dict.fromkeys(_NAMES[name]), **r} for r in rows])
+            for name, rows in (
+                ("schedulers", self.schedulers),
+                ("pools", self.pools),
+                ("requests", self.requests),
+                ("prefixes", self.prefixes),
+            )
+            if rows
+        }
+        made |= {
+            name: getattr(self, name).table()
+            for name in ("inputs", "answers", "decisions", "blocks", "resources")
+            if getattr(self, name).rows
+        }
+        base = TapeBuilder().build(Manifest(processes=(), complete=True)) if tape is None else tape
+        tables = {name: base.table(name) for name in base.present} | made
+        return Tape(self._manifest(base.manifest), tables, name=base.name)
+
+    def _manifest(self, manifest: Manifest) -> Manifest:
+        since = self.since_ns or 0
+        processes = {p.process: p for p in manifest.processes}
+        notes = list(manifest.notes)
+        for f, count in zip(self.found, self.counts, strict=True):
+            number = self.processes[f.pid]
+            complete = f.complete or (self.until_ns is not None and f.status == 0)
+            p = processes.get(number) or Process(number, wall_offset_ns=f.wall_ns - f.mono_ns - since)
+            processes[number] = replace(
+                p,
+                complete=p.complete and complete,
+                records=p.records + count,
+                lost=p.lost + f.cut,
+                wall_offset_ns=f.wall_ns - f.mono_ns - since
+                if p.wall_offset_ns is None
+                else p.wall_offset_ns,
+            )
+            if f.status == STOPPED:
+                why = os.strerror(f.error) if f.error else "see what the engine's process said"
+                notes.append(f"recording stopped early: the request scheduler's ({why})")
+        engine = manifest.engine or {
+            "name": self.schedulers[0]["engine"],
+            "version": self.schedulers[0]["engine_version"],
+        }
+        return replace(
+            manifest,
+            created_by=manifest.created_by or f"tapedelay {import_module(_PACKAGE).__version__}",
+            engine=engine,
+            processes=tuple(processes[n] for n in sorted(processes)),
+            complete=manifest.complete and all(p.complete for p in processes.values()),
+            lost=manifest.lost + sum(f.cut for f in self.found),
+            notes=tuple(notes),
+        )
+
+
+def _known(where: Mapping[int, int] | Sequence[int], number: Any, f: Frames) -> int:
+    try:
+        if number < 0:
+            raise IndexError
+        return where[number]
+    except (KeyError, IndexError):
+        raise damaged(f"request or pool {number}, which is not told of", f.where) from None
+
+
+_NAMES = {
+    "schedulers": ("scheduler", "process", "engine", "engine_version", "config"),
+    "pools": ("pool", "scheduler", "name", "units", "reserved", "tokens_per_unit"),
+    "requests": (
+        "request", "scheduler", "prompt_tokens", "max_tokens", "priority", "flags", "reserve_tokens",
+        "id_rank", "arrive_ns",
+    ),
+    "prefixes": ("request", "of", "from_tokens", "to_tokens"),
+}  # fmt: skip
