@@ -7,9 +7,9 @@ For authors of adapters, built in or not::
     assert report.passed, report.text()
 
 or ``python -m tapedelay.replayer.rerun.conformance NAME --config FILE.json``, in the Python that has the
-engine. Every case is a small scenario, run on the real scheduler, that shows one promise; what the engine does
-not have is skipped, and has to be refused. A case of the group ``runs`` that fails may as well show a fault of
-the engine: `tapedelay rerun` says which.
+engine. Every case is a small scenario, run on the real scheduler, that shows one promise; what the engine
+does not have is skipped, and has to be refused. A case of the group ``runs`` that fails may as well show a
+fault of the engine: `tapedelay rerun` says which.
 """
 
 from __future__ import annotations
