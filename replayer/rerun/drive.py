@@ -491,7 +491,9 @@ class _Loop:
             return
         if self._watch.leaks:
             self._give_up(state)
-        self._watch.stalled(state)
+        # An adapter may see why: two stalls for different reasons are two kinds of finding.
+        why = getattr(self._engine, "stalled", None)
+        self._watch.stalled(state, "" if why is None else why())
         self.result.error = "no progress"
         raise _Stop
 
@@ -516,9 +518,9 @@ class _Loop:
                     continue
             if coming is None:
                 break
-            skipped = self.result.skipped.total()
+            skipped = self.result.skipped[coming.kind]
             self._offer(coming)
-            if self.result.skipped.total() > skipped and coming.kind != "output":
+            if self.result.skipped[coming.kind] > skipped and coming.kind not in ("step", "output"):
                 self.result.error = f"the engine has no {coming.kind}, without which it cannot be drained"
                 raise _Stop
         for _ in range(self._limits.settle_steps):

@@ -149,10 +149,10 @@ class Watch:
         """Take that the scheduler raised."""
         self._say("raised", what, words)
 
-    def stalled(self, state: State) -> None:
-        """Take that nothing moves any more though work waits."""
+    def stalled(self, state: State, why: str = "") -> None:
+        """Take that nothing moves any more though work waits, and why, in words without numbers."""
         waiting = self._working(state)
-        self._feed([Command("progress"), *[Command("pass")] * 3], stalled=", ".join(waiting))
+        self._feed([Command("progress"), *[Command("pass")] * 3], stalled=", ".join(waiting), why=why)
 
     def endless(self, steps: int) -> None:
         """Take that the scheduler goes on and on without coming to an end."""
@@ -170,7 +170,7 @@ class Watch:
 
     # --- what a call shows ---
 
-    def _feed(self, commands: Iterable[Command], *, stalled: str = "") -> None:
+    def _feed(self, commands: Iterable[Command], *, stalled: str = "", why: str = "") -> None:
         for command in commands:
             self.commands.append(command)
             held = self._judge.held() if command.verb == "idle" else {}
@@ -180,7 +180,9 @@ class Watch:
                 else:
                     pools = sorted({m[0] for n in found.names if (m := _NAME.match(n)) and m[0] != "R"})
                     what = f"{found.what} ({', '.join(pools)})" if pools else found.what
+                    what += f": {why}" if why else ""
                     words = found.words if not stalled else f"no progress: {stalled}"
+                    words += f"; {why}" if why else ""
                     self._say(found.invariant, what, words)
 
     def _prove(self, *commands: Command) -> None:
