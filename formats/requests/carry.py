@@ -2,7 +2,8 @@
 
 The recorder encodes with a `Carry`, a reader decodes with one of its own that sees the same events in the
 same order; what the two foresee is therefore the same. Whatever is not as foreseen is a row, so foreseeing
-badly costs bytes and never a fact.
+badly costs bytes and never a fact. Of one input, who left and who is over is told first, then `encode` or
+`encode_answers` once for the whole of it.
 
 Standard library only: it is imported inside of engines.
 """
@@ -94,7 +95,7 @@ class Carry:
 
     def submitted(self, request: int, prompt_tokens: int) -> None:
         """Note a request and the length of its prompt."""
-        self._known[request] = prompt_tokens
+        self._known.setdefault(request, prompt_tokens)
 
     def chunk(self, request: int, tokens: int) -> None:
         """Note that a session got another chunk of its prompt."""

@@ -71,6 +71,7 @@ class _Scheduler:
         self.process = process
         self.pools = list(pools)
         self.requests: dict[int, int] = {}
+        self.told: set[int] = set()
         self.steps: dict[int, int] = {}
         """Input of each step that has no output yet."""
         self._next: dict[int, int] = {}
@@ -220,7 +221,8 @@ class _Collector:
             s.rank(local, after)
             self.requests.append({"request": len(self.requests), "scheduler": s.number, "prompt_tokens": 0})
         told = self.requests[_known(s.requests, local, f)]
-        if prompt is not None:
+        if prompt is not None and local not in s.told:
+            s.told.add(local)
             told |= {
                 "prompt_tokens": prompt,
                 "max_tokens": most,

@@ -33,6 +33,7 @@ _ANSWERS: dict[str | None, int | None] = {None: None, **{k: i for i, k in enumer
 _ACTIONS = {k: i for i, k in enumerate(BLOCK_ACTIONS)}
 _INPUTS = {k: i for i, k in enumerate(INPUT_KINDS)}
 _UNKNOWN = (None,) * 6
+_STEP, _OUTPUT, _SUBMIT = (INPUT_KINDS.index(k) for k in ("step", "output", "submit"))
 _OUTERMOST = ("step", "output")
 """Inputs that are part of no other: one that is open still has lost its end."""
 
@@ -92,11 +93,13 @@ class SchedulerRecorder:
             self._ended: OrderedDict[Key, None] = OrderedDict()
             self._thread = 0
             self._input: list[Any] = []
-            self._step: int | None = None
+            self._step = -1
             self._steps = 0
             self._new: dict[int, list[Any]] = {}
             self._prefixes: list[Any] = []
             self._events: list[Any] = []
+            self._scheduled: list[tuple[int, int, int, bool]] = []
+            self._answers: list[tuple[int, int, str | None]] = []
             self._resources: dict[int, tuple[int, int]] = {}
             self._changed: dict[int, tuple[int, int]] = {}
             self._off = False
@@ -241,7 +244,7 @@ class SchedulerRecorder:
         except Exception as e:
             self._give_up(e)
 
-    def schedule(self, scheduled: Iterable[tuple[Key, int, int, bool]]) -> None:
+    def schedule(self, scheduled: Sequence[tuple[Key, int, int, bool]]) -> None:
         """Tell the whole step: (key, tokens, computed before, is prefill) in the scheduler's order."""
         if self._off:
             return
@@ -251,21 +254,25 @@ class SchedulerRecorder:
                 rows = [(numbers[k], tokens, computed, prefill) for k, tokens, computed, prefill in scheduled]
             except KeyError:
                 rows = [(self._number(k), t, c, p) for k, t, c, p in scheduled]
-            step = self._steps if self._step is None else self._step
-            for kind, request, tokens, computed in self._carry.encode(step, rows):
-                self._events.append((DECISION, _DECISIONS[kind], request, tokens, computed))
+            if not self._depth or self._input[2] != _STEP:
+                raise ValueError("requests are scheduled outside of a step")
+            self._scheduled = self._scheduled + rows if self._scheduled else rows
         except Exception as e:
             self._give_up(e)
 
-    def answers(self, rows: Iterable[tuple[Key, int, str | None]]) -> None:
+    def answers(self, rows: Sequence[tuple[Key, int, str | None]]) -> None:
         """Tell what the model gave for the step of this output: (key, tokens, why it ends or None)."""
         if self._off:
             return
         try:
-            given = [(self._number(k), tokens, word) for k, tokens, word in rows]
-            step = -1 if self._step is None else self._step
-            for request, tokens, word in self._carry.encode_answers(step, given):
-                self._events.append((ANSWER, request, tokens, _ANSWERS[word]))
+            numbers = self._numbers
+            try:
+                given = [(numbers[k], tokens, word) for k, tokens, word in rows]
+            except KeyError:
+                given = [(self._number(k), tokens, word) for k, tokens, word in rows]
+            if not self._depth or self._input[2] != _OUTPUT:
+                raise ValueError("answers outside of an output")
+            self._answers = self._answers + given if self._answers else given
         except Exception as e:
             self._give_up(e)
 
@@ -330,7 +337,8 @@ class SchedulerRecorder:
             arrive_ns,
         ]
         self._prefixes += [[number, int(of), int(a), int(b)] for of, a, b in prefixes]
-        self._carry.submitted(number, int(prompt_tokens))
+        if self._input[2] == _SUBMIT and self._input[4] == number:
+            self._carry.submitted(number, int(prompt_tokens))
 
     def _begin(
         self,
@@ -371,7 +379,7 @@ class SchedulerRecorder:
             ):
                 self._carry.over(number)
                 self._end_of(k)
-        self._step = step
+        self._step = -1 if step is None else step
         self._input = [
             INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
             decode_only, value, None if word is None else _word(word),
@@ -381,6 +389,18 @@ class SchedulerRecorder:
         self._depth = 0 if whole else self._depth - 1
         if self._depth:
             return
+        if self._input[2] == _STEP:
+            self._events += [
+                (DECISION, _DECISIONS[kind], request, tokens, computed)
+                for kind, request, tokens, computed in self._carry.encode(self._step, self._scheduled)
+            ]
+            self._scheduled = []
+        elif self._input[2] == _OUTPUT:
+            self._events[:0] = [
+                (ANSWER, request, tokens, _ANSWERS[word])
+                for request, tokens, word in self._carry.encode_answers(self._step, self._answers)
+            ]
+            self._answers = []
         frame = [
             *self._input,
             list(self._new.values()),
