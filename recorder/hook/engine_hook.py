@@ -37,6 +37,7 @@ ENGINES = ("xllamacpp", "llama_cpp")
 SCHEDULERS = {
     "vllm.v1.core.sched.scheduler": "tapedelay.recorder.engines.vllm.recording",
     "deepinfer._C": "tapedelay.recorder.engines.deepinfer.hooks",
+    "transformers.generation.continuous_batching": "tapedelay.recorder.engines.transformers.hook",
 }
 """Modules that bring a request scheduler along, and whose function ``start(module)`` hooks it."""
 STARTED = "python-hook"

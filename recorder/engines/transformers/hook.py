@@ -16,18 +16,23 @@ from tapedelay.recorder.engines.transformers.content import Content
 from tapedelay.recorder.engines.transformers.geometry import config_of
 from tapedelay.recorder.requests import PoolRow, SchedulerRecorder
 
-__all__ = ["Recording", "install"]
+__all__ = ["Recording", "start"]
 
 ATTRIBUTE = "_tapedelay_recording"
 
 
-def install() -> None:
-    """Put the wrappers around the engine's classes: every scheduler built from now on is recorded.
+def start(module: Any) -> None:
+    """Let every scheduler that is built from now on be recorded.
+
+    Parameters
+    ----------
+    module : module
+        ``transformers.generation.continuous_batching``, just imported.
 
     Raises
     ------
     watch.Unknown
-        This version does not have what is recorded.
+        This version of transformers does not have what is recorded.
     """
     processor = watch.module("continuous_api").ContinuousBatchProcessor
     scheduler = watch.module("scheduler").Scheduler
