@@ -492,8 +492,11 @@ class _Loop:
         if self._watch.leaks:
             self._give_up(state)
         # An adapter may see why: two stalls for different reasons are two kinds of finding.
-        why = getattr(self._engine, "stalled", None)
-        self._watch.stalled(state, "" if why is None else why())
+        stalled = getattr(self._engine, "stalled", None)
+        why = "" if stalled is None else stalled()
+        if why is None:
+            return
+        self._watch.stalled(state, why)
         self.result.error = "no progress"
         raise _Stop
 

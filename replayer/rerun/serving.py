@@ -1,0 +1,175 @@
+"""What a worker does for each message: it owns the engine, the other side only sends and receives JSON.
+
+Standard library only: it runs in the engine's own Python.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ...formats.errors import InfrastructureError
+from .aiming import Aimed
+from .drive import Limits, Run, run
+from .perturb import perturb
+from .plan import facts_of
+from .protocol import Driver, Unsupported
+from .recipe import Recipe
+from .registry import driver
+from .scenario import Scenario
+from .strict import compare, recorded_of
+
+__all__ = ["Server"]
+
+Told = Callable[[int, str], None]
+
+
+class Server:
+    """Holds one engine adapter, and the scenario that recipes start from.
+
+    Parameters
+    ----------
+    told : callable
+        Told before each call into the engine its number and kind, and -1 after the last.
+    limits : Limits, optional
+        When a run is given up.
+    """
+
+    def __init__(self, told: Told, limits: Limits | None = None) -> None:
+        self._told = told
+        self._limits = limits
+        self._driver: Driver | None = None
+        self._base: Scenario | None = None
+
+    def handle(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a message; what went wrong stands in ``error`` and ``words``."""
+        does = {
+            "open": self._open,
+            "base": self._set_base,
+            "recipe": self._recipe,
+            "scenario": self._scenario,
+            "strict": self._strict,
+            "reduce": self._reduce,
+        }
+        try:
+            return does[message["do"]](message)
+        except Unsupported as e:
+            return {"error": "unsupported", "words": str(e)}
+        except InfrastructureError as e:
+            return {"error": "infrastructure", "words": e.text()}
+        except MemoryError:
+            return {"error": "infrastructure", "words": "no memory is left"}
+        except Exception as e:
+            where = traceback.extract_tb(e.__traceback__)[-1]
+            words = f"the engine adapter failed: {type(e).__name__}: {e} (in {where.name})"
+            return {"error": "infrastructure", "words": words}
+
+    def _open(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        self._driver = driver(message["engine"])
+        version = self._driver.version()
+        return {
+            "version": version,
+            "inputs": sorted(self._driver.inputs),
+            "faults": sorted(self._driver.faults()),
+            "exempt": sorted(getattr(self._driver, "exempt", ())),
+        }
+
+    def _set_base(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        self._base = Scenario.from_dict(message["scenario"])
+        return {"facts": facts_of(self._base, self._mine).as_dict()}
+
+    def _recipe(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._base is not None
+        recipe = Recipe.from_dict(message["recipe"])
+        hook = Aimed(recipe, self._mine)
+        with self._planted(message):
+            made = perturb(self._base, recipe, self._mine)
+            result = run(made, self._mine, hook=hook, limits=self._limits, at=self._told)
+        moments = [[phase, place, n] for (phase, place), n in hook.moments.items()]
+        return {**_told(result), "inserted": hook.inserted, "moments": moments}
+
+    def _scenario(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        scenario = Scenario.from_dict(message["scenario"])
+        with self._planted(message):
+            result = run(scenario, self._mine, limits=self._limits, at=self._told)
+        return _told(result)
+
+    def _strict(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        scenario = Scenario.from_dict(message["scenario"])
+        recorded = recorded_of(message["recorded"])
+        start = time.perf_counter()
+        result = run(scenario, self._mine, limits=Limits(stop_at_first=False), drain=False, at=self._told)
+        seconds = time.perf_counter() - start
+        divergence = compare(recorded, result)
+        return {
+            **_told(result),
+            "divergence": None if divergence is None else divergence.as_dict(),
+            "compared": len(recorded),
+            "seconds": seconds,
+        }
+
+    def _reduce(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        from ...formats.sequence import print_sequence
+        from .case import case_of
+        from .reduce import Shrinks, reduce_scenario
+
+        scenario = Scenario.from_dict(message["scenario"])
+        kind = (message["kind"][0], message["kind"][1])
+        mine = self._mine
+        until = time.monotonic() + message["seconds"]
+
+        def kinds_of(tried: Scenario) -> Collection[tuple[str, str]]:
+            try:
+                return {v.kind for v in run(tried, mine, limits=self._limits, at=self._told).violations}
+            except Unsupported:
+                return ()
+
+        with self._planted(message):
+            reduced = reduce_scenario(
+                scenario,
+                kind,
+                kinds_of,
+                shrinks=Shrinks(mine.shrinks, mine.smaller),
+                stop=lambda: time.monotonic() > until,
+            )
+            last = run(reduced.scenario, mine, limits=self._limits, at=self._told)
+        notes = {"engine": f"{mine.name} {mine.version()}"}
+        return {
+            **_told(last),
+            "scenario": reduced.scenario.as_dict(),
+            "runs": reduced.runs,
+            "minimal": reduced.minimal,
+            "litmus": print_sequence(case_of(last, notes=notes)),
+        }
+
+    @property
+    def _mine(self) -> Driver:
+        if self._driver is None:
+            raise Unsupported("no engine is open")
+        return self._driver
+
+    def _planted(self, message: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Return the fault that a message wants planted into the engine, as a context."""
+        name = message.get("plant")
+        if not name:
+            return nullcontext()
+        faults = self._mine.faults()
+        if name not in faults:
+            raise Unsupported(f"{self._mine.name} has no fault {name!r}: {', '.join(faults)}")
+        return faults[name]()
+
+
+def _told(result: Run) -> dict[str, Any]:
+    return {
+        "violations": [v.as_dict() for v in result.violations],
+        "drained": result.drained,
+        "steps": result.steps,
+        "calls": len(result.calls),
+        "reason": result.error,
+        "skipped": dict(result.skipped),
+        "made": result.made().as_dict() if result.violations else None,
+        "requests": len(result.scenario.submissions()),
+    }

@@ -1,0 +1,57 @@
+"""The process that has the engine: reads messages, one JSON object a line, and answers each.
+
+Standard library only: it runs in the engine's own Python. Started by `workers.py`, never by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import sys
+
+__all__ = ["IDLE", "STATUS", "main", "status_of"]
+
+STATUS = struct.Struct("<qq16s")
+"""Message that is answered, call into the engine (`IDLE`: none), and its kind."""
+
+IDLE = -1
+
+
+def status_of(data: bytes) -> tuple[int, int, str]:
+    """Return the message, the call and its kind that a worker is in."""
+    message, call, kind = STATUS.unpack(data[: STATUS.size])
+    return message, call, kind.rstrip(b"\0").decode(errors="replace")
+
+
+def main(path: str) -> None:
+    """Serve until the input ends.
+
+    Parameters
+    ----------
+    path : str
+        File of `STATUS.size` bytes that always says what goes on: it outlives a crash.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what an engine prints goes beside its errors
+    sys.stdout = sys.stderr
+    with open(path, "r+b") as file:
+        status = mmap.mmap(file.fileno(), STATUS.size)
+    number = 0
+
+    def told(call: int, kind: str) -> None:
+        STATUS.pack_into(status, 0, number, call, kind.encode())
+
+    told(IDLE, "import")
+    from .serving import Server
+
+    server = Server(told)
+    told(IDLE, "")
+    for line in sys.stdin:
+        number += 1
+        told(IDLE, "")
+        answer = server.handle(json.loads(line))
+        told(IDLE, "answer")
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
