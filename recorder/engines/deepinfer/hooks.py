@@ -37,7 +37,7 @@ _watches: WeakKeyDictionary[Any, Watch] = WeakKeyDictionary()
 
 
 def start(module: Any) -> None:
-    """Let every scheduler that is built from now on be recorded; called right after the extension is imported.
+    """Record every scheduler that is built from now on; called when the extension has been imported.
 
     Parameters
     ----------

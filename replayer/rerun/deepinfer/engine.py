@@ -216,14 +216,18 @@ class DeepInferEngine:
         """
         return any(s.prompt for s in self._flying)
 
-    def stalled(self) -> str:
-        """Return why nothing moves, as far as the head of the queue tells; "" where it does not."""
+    def stalled(self) -> str | None:
+        """Return why nothing moves, as far as the head of the queue tells; None: by design.
+
+        A request that cannot be scheduled yet holds up those behind it on purpose (``_has_prefill_waiting``):
+        they wait for its images.
+        """
         waiting = list(self._scheduler.waiting)
         if not waiting:
             return ""
         head, behind = waiting[0], waiting[1:]
-        if not head.schedulable:
-            return "the request at the head of the queue cannot be scheduled"
+        if not head.schedulable and not _over(head):
+            return None
         if not self._view.block_table(head):
             if any(self._view.block_table(s) for s in behind):
                 return "the request at the head of the queue waits for blocks that one behind it holds"
