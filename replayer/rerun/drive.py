@@ -344,7 +344,7 @@ class _Loop:
         calls: dict[str, Callable[[], Reaction]] = {
             "abort": lambda: engine.abort(given.requests),
             "set_schedulable": lambda: engine.set_schedulable(request),
-            "next_chunk": lambda: engine.next_chunk(request, given.tokens or 0, given.last),
+            "next_chunk": lambda: _next_chunk(engine, given),
             "pause": lambda: engine.pause(given.word or ""),
             "resume": lambda: engine.resume(),
             "cache_reset": lambda: engine.cache_reset(given.word or ""),
@@ -554,6 +554,13 @@ class _Loop:
         """Whether the last call was a step that scheduled nothing: the next waits for an output."""
         last = self.result.calls[-1] if self.result.calls else None
         return last is not None and last.given.kind == "step" and not last.reaction.scheduled()
+
+
+def _next_chunk(engine: Any, given: Input) -> Reaction:
+    """Hand over a chunk; one with a limit of its own needs an adapter that takes it."""
+    limit = () if given.value is None else (given.value,)
+    reaction: Reaction = engine.next_chunk(given.request, given.tokens or 0, given.last, *limit)
+    return reaction
 
 
 def _pools(recorded: Sequence[Pool], empty: State) -> tuple[Pool, ...]:

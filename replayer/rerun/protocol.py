@@ -224,6 +224,7 @@ class Engine(Protocol):
 
     A call that the engine does not have raises `Unsupported`. Any other exception is the engine's own and is
     a finding (the scheduler raised where it must not), unless the adapter wraps it as infrastructure.
+    `next_chunk` is given a fourth argument, the chunk's own limit on tokens, where it has one.
     """
 
     def submit(self, submission: Submission) -> Reaction: ...

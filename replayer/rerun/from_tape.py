@@ -1,0 +1,181 @@
+"""A recorded request scheduler as a scenario, with what it did at every input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...formats.errors import CannotJudge, UsageError
+from ...formats.requests.read import (
+    Changed,
+    RecordedInput,
+    RecordedRequest,
+    RecordedScheduler,
+    read_inputs,
+    read_schedulers,
+)
+from ...formats.shown import plural
+from ...formats.tape import Tape
+from .protocol import Answer, BlockChange, Decision, Pool, Submission
+from .scenario import Ending, Input, Scenario
+from .strict import Recorded
+
+__all__ = ["Recording", "recording_of"]
+
+MODEL_WORDS = frozenset({"stop"})
+"""Why a request ends where only the model knows: with these words an answer ends it in other runs too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded scheduler.
+
+    Attributes
+    ----------
+    scheduler : int
+        Its id in the tape.
+    scenario : Scenario
+        What reached it, steps numbered, outputs with the answers that they had.
+    recorded : tuple of Recorded
+        What each input did.
+    steps : int
+        Steps that it made.
+    """
+
+    scheduler: int
+    scenario: Scenario
+    recorded: tuple[Recorded, ...]
+    steps: int
+
+
+def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None = None) -> Recording:
+    """Return a scheduler of a tape.
+
+    Parameters
+    ----------
+    tape : Tape
+    engine : str, optional
+        Only one of this engine.
+    scheduler : int, optional
+        Its id, where there are several.
+
+    Raises
+    ------
+    CannotJudge
+        The tape has none, or none of that engine.
+    UsageError
+        It has several and none is named, or the named one is another engine's.
+    """
+    every = read_schedulers(tape)
+    if not every:
+        raise CannotJudge(
+            "no request scheduler was recorded",
+            expected="a tape of a program that served requests",
+            where=tape.where,
+            next_step="record a program with vllm, deepinfer or transformers: tapedelay record -- COMMAND",
+        )
+    fit = [s for s in every if scheduler is None or s.scheduler == scheduler]
+    if not fit:
+        raise UsageError(
+            f"--scheduler {scheduler}",
+            expected=f"one of {', '.join(str(s.scheduler) for s in every)}",
+            where=tape.where,
+            next_step="`tapedelay info` lists them",
+        )
+    mine = [s for s in fit if engine is None or s.engine == engine]
+    if not mine:
+        raise UsageError(
+            f"--engine {engine}",
+            expected=f"the engine that was recorded: {', '.join(sorted({s.engine for s in fit}))}",
+            where=tape.where,
+            next_step=f"say --engine {fit[0].engine}",
+        )
+    if len(mine) > 1:
+        raise UsageError(
+            f"{plural(len(mine), 'request scheduler')} in this tape",
+            expected="one",
+            where=tape.where,
+            next_step=f"say --scheduler {mine[0].scheduler}",
+        )
+    found = mine[0]
+    inputs = [i for i in read_inputs(tape) if i.scheduler == found.scheduler]
+    return Recording(
+        found.scheduler,
+        _scenario(found, inputs),
+        tuple(map(_recorded, inputs)),
+        sum(i.kind == "step" for i in inputs),
+    )
+
+
+def _scenario(found: RecordedScheduler, inputs: Iterable[RecordedInput]) -> Scenario:
+    made = []
+    shown = Counter[int]()
+    endings: dict[int, Ending] = {}
+    for given in inputs:
+        made.append(_input(given, found.requests))
+        for answer in given.answers:
+            shown[answer.request] += answer.tokens
+            if answer.word in MODEL_WORDS and answer.request not in endings:
+                endings[answer.request] = Ending(answer.request, shown[answer.request], str(answer.word))
+    return Scenario(
+        engine=found.engine,
+        engine_version=found.engine_version,
+        config=dict(found.config),
+        pools=tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in found.pools),
+        inputs=tuple(made),
+        prefixes=found.prefixes,
+        endings=tuple(endings.values()),
+    )
+
+
+def _input(given: RecordedInput, requests: Mapping[int, RecordedRequest]) -> Input:
+    request = given.request
+    submission = None
+    if given.kind == "submit" and request is not None:
+        submission = _submission(requests[request])
+        request = None
+    answers = None
+    if given.kind == "output":
+        answers = tuple(Answer(a.request, a.tokens, a.word) for a in given.answers)
+    last = given.kind == "next_chunk" and given.word == "last"
+    return Input(
+        kind=given.kind,
+        request=None if given.kind == "abort" else request,
+        requests=given.aborted() if given.kind == "abort" else (),
+        tokens=given.tokens,
+        value=given.value,
+        word=None if last else given.word,
+        decode_only=given.decode_only,
+        last=last,
+        submission=submission,
+        step=given.step if given.kind in ("step", "output") else None,
+        answers=answers,
+    )
+
+
+def _submission(request: RecordedRequest) -> Submission:
+    return Submission(
+        request=request.request,
+        prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        priority=request.priority,
+        flags=request.flags,
+        reserve_tokens=request.reserve_tokens,
+        id_rank=request.id_rank,
+        arrive_ns=request.arrive_ns,
+    )
+
+
+def _recorded(given: RecordedInput) -> Recorded:
+    events: list[Decision | BlockChange] = []
+    for event in given.events:
+        if isinstance(event, Changed):
+            events.append(BlockChange(event.action, event.pool, event.units, event.request))
+        else:
+            events.append(Decision(event.kind, event.request, event.tokens, event.computed_tokens))
+    events += [
+        Decision("prefill" if s.is_prefill else "decode", s.request, s.tokens, s.computed)
+        for s in given.scheduled
+    ]
+    return Recorded(given.kind, tuple(events), {pool: free for pool, (free, _) in given.free.items()})
