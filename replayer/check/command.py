@@ -138,7 +138,8 @@ def _of_sequence(
 def _of_tape(asked: Asked, accepted: Baseline | None) -> tuple[Asked, Report, int]:
     """Return the report on a tape, and how many kinds of findings went into a baseline."""
     loaded, verdicts, repaired = _load(asked.tape, asked.variant)
-    with progress(f"checking {loaded.name}", wanted=loaded.rows("ops") >= LARGE) as told:
+    rows = max(loaded.rows("ops"), loaded.rows("inputs"))
+    with progress(f"checking {loaded.name}", wanted=rows >= LARGE) as told:
         report = check_tape(loaded, accepted, progress=told)
     report.stated = compare(verdicts, report)
     written = 0

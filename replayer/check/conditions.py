@@ -28,6 +28,8 @@ def conditions(tape: Tape, core: _core.Tape, cut_short: Iterable[Condition] = ()
         never = f"{plural(stuck, 'op')} never start: what they touch is not judged"
         found.append(Condition("complete", never, True))
     found += cut_short
+    if not core.rows and tape.rows("schedulers"):
+        return found
     if not core.rows:
         found.append(Condition("accesses", NO_OPS, True))
     elif not (facts["touching"] or facts["waits"] or facts["sets"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from itertools import chain
 
 from ...formats.shown import plural
 from ...formats.tape import Tape
@@ -16,6 +17,7 @@ from .explain import Views, signature, story
 from .faults import FAULTS, Pair, kind_of
 from .findings import Condition, Finding, Group, Report, ranked
 from .hiding import Hiding
+from .schedulers import check_schedulers
 
 __all__ = ["MAX_FINDINGS", "Progress", "check_tape"]
 
@@ -41,7 +43,7 @@ Progress = Callable[[int, int], None]
 
 
 def check_tape(tape: Tape, baseline: Baseline | None = None, *, progress: Progress | None = None) -> Report:
-    """Return the races, lifetime faults and deadlocks of a tape.
+    """Return the races, lifetime faults and deadlocks of a tape, and what its request schedulers break.
 
     Parameters
     ----------
@@ -89,8 +91,14 @@ class _Judge:
         self.hiding.finish(self.report)
         self.report.groups = ranked(self.groups.values())
         self.report.conditions = conditions(self.tape, self.core, self._cut_short())
+        if self.tape.rows("schedulers"):
+            accepts = self.baseline.accepts if self.baseline is not None else lambda signature: False
+            self.report.schedulers = check_schedulers(self.tape, accepts, progress=self.progress)
         if self.baseline is not None:
-            self.report.stale = self.baseline.stale(g.example.signature for g in self.report.groups)
+            kinds = (k.signature for s in self.report.schedulers for k in s.kinds)
+            self.report.stale = self.baseline.stale(
+                chain((g.example.signature for g in self.report.groups), kinds)
+            )
         return self.report
 
     # --- the pass ---
