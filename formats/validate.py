@@ -56,7 +56,18 @@ RULES: dict[str, str] = {
     "are -1",
     "delay": "applied delays stand in issue order; where there are any, the manifest has their plan, whose "
     "lines count up",
-    "private": "the manifest holds no paths",
+    "private": "the manifest holds no paths; a scheduler's config is one JSON object of numbers, booleans "
+    "and words (letters, digits and `_.+,-`), and flags, pool names and words of inputs are such words",
+    "input": "each kind of input has the columns that it needs and no other kind's; an abort names somebody; "
+    "a request is submitted at most once",
+    "step": "steps of a scheduler count up; an output answers an earlier step that no other one answers",
+    "scheduler": "requests and pools are those of the scheduler that the input reached",
+    "event": "answers hang on outputs; prefill, decode, skip and order hang on steps; prefill and decode "
+    "have `tokens` and `computed_tokens`, emit has `tokens`",
+    "event-order": "answers, decisions, blocks and resources stand in the order of their inputs, and no two "
+    "events of an input have one `seq`",
+    "prefix": "a prefix is a range of another request of the same scheduler",
+    "unit": "a unit lies in its pool; no more units are free or reserved than a pool has",
     "limit": f"at most {MAX_QUEUES:,} queues; an op is part of at most {MAX_ABOVE} others (its parent, that "
     f"one's parent, ...; a collective of those of all members), a buffer of at most {MAX_BUFFER_DEPTH}",
 }

@@ -221,7 +221,7 @@ class Carry:
             if word is not None or tokens != (after >= length):
                 told.append(Answered(request, tokens, word))
             if request in known:
-                known[request] = length + tokens
+                known[request] = _length(length, after, tokens)
         rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
         self._end_output(told, rest)
         return told + rest
@@ -236,7 +236,7 @@ class Carry:
             tokens, word = given.pop(request, (int(after >= length), None))
             answers.append(Answered(request, tokens, word))
             if request in known:
-                known[request] = length + tokens
+                known[request] = _length(length, after, tokens)
         rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
         self._end_output(answers, rest)
         return answers + rest
@@ -253,6 +253,11 @@ class Carry:
             for request in self._over - flying:
                 self._known.pop(request, None)
             self._over &= flying
+
+
+def _length(length: int, after: int, tokens: int) -> int:
+    """Return the known tokens after an answer; it came early where a session had dropped some."""
+    return (after if tokens and after < length else length) + tokens
 
 
 def _foreseen(last: Iterable[int], now: Container[int], rows: Iterable[Row]) -> list[int]:

@@ -12,6 +12,7 @@ from .limits import nothing_grows_over
 from .lookup import Tables
 from .manifest import delays_hold, edges_join, graphs_hold, manifest_agrees, profiles_known
 from .ops import SURVEYED, ops_aim, ops_in_time, ops_synchronise, queues_issue
+from .requests import configs_are_private, events_hang_on_inputs, inputs_say_what_they_are, units_fit
 from .sets import access_ranges, sets_and_lists
 
 __all__ = ["ALL_RULES", "SURVEYED", "Rule"]
@@ -35,4 +36,8 @@ ALL_RULES: tuple[Rule, ...] = (
     graphs_hold,
     delays_hold,
     profiles_known,
+    inputs_say_what_they_are,
+    events_hang_on_inputs,
+    units_fit,
+    configs_are_private,
 )

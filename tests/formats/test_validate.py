@@ -84,6 +84,16 @@ def argument_and_units(*pairs: tuple[int, int]) -> Break:
     return change
 
 
+def other_scheduler(b: TapeBuilder) -> None:
+    """Give a request to another scheduler than its inputs are of."""
+    b.add("schedulers", scheduler=1, process=0, engine="vllm", config="{}")
+    b.rows("requests")[0]["scheduler"] = 1
+
+
+def late_resources(b: TapeBuilder) -> None:
+    b.add("resources", input=1, pool=0, free=6, used=1)
+
+
 # rows of ops in the rich tape
 (
     SPLIT,
@@ -218,6 +228,40 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("node", "nodes", put("nodes", 0, sources=[3])),
     ("node", "nodes", put("nodes", 0, sources=[-2])),
     ("node", "nodes", put("nodes", 0, view_source=3)),
+    ("input", "inputs", put("inputs", 1, request=0)),
+    ("input", "inputs", put("inputs", 0, request=None)),
+    ("input", "inputs", put("inputs", 4, requests=None)),
+    ("input", "inputs", put("inputs", 4, decode_only=True)),
+    ("input", "inputs", put("inputs", 3, op=20)),
+    ("input", "inputs", put("inputs", 0, requests=[1])),
+    ("ref", "inputs", put("inputs", 4, requests=[0, 2])),
+    ("ref", "inputs", put("inputs", 4, requests=[0, -1])),
+    ("step", "inputs", put("inputs", 3, step=1)),
+    ("step", "inputs", put("inputs", 4, kind="output", requests=None, step=0)),
+    ("step", "inputs", put("inputs", 4, kind="step", requests=None, step=0)),
+    ("scheduler", "decisions", other_scheduler),
+    ("scheduler", "inputs", other_scheduler),
+    ("scheduler", "blocks", put("pools", 0, scheduler=1)),
+    ("event", "answers", put("answers", 0, input=4)),
+    ("event", "decisions", put("decisions", 0, input=3, seq=5)),
+    ("event", "decisions", put("decisions", 0, computed_tokens=None)),
+    ("event", "decisions", put("decisions", 0, kind="emit", tokens=None)),
+    ("event-order", "blocks", put("blocks", 0, input=4)),
+    ("event-order", "blocks", put("decisions", 0, seq=0)),
+    ("event-order", "blocks", put("blocks", 1, input=2, seq=0)),
+    ("event-order", "resources", late_resources),
+    ("prefix", "prefixes", put("prefixes", 0, of=1)),
+    ("prefix", "prefixes", put("prefixes", 0, to_tokens=0)),
+    ("unit", "blocks", put("blocks", 0, unit=8)),
+    ("unit", "resources", put("resources", 0, free=9)),
+    ("unit", "pools", put("pools", 0, reserved=9)),
+    ("private", "schedulers", put("schedulers", 0, config="[1]")),
+    ("private", "schedulers", put("schedulers", 0, config='{"prompt": "Tell me a story"}')),
+    ("private", "schedulers", put("schedulers", 0, config='{"a": [1, 2]}')),
+    ("private", "schedulers", put("schedulers", 0, engine="a b")),
+    ("private", "requests", put("requests", 0, flags=["Tell me"])),
+    ("private", "inputs", put("inputs", 0, word="Tell me")),
+    ("private", "pools", put("pools", 0, name="k v")),
     ("delay", "delays", put("delays", 0, op=30)),
     ("delay", "delays", put("delays", 1, line=0)),
     ("ref", "delays", put("delays", 1, op=21)),
@@ -285,6 +329,11 @@ def test_every_rule_is_tested(rich_tape: Tape) -> None:
         op(kind="free"),
         op(kind="free", target=1),  # a double free is for check to find
         drop("telemetry", 0),
+        put("inputs", 3, step=None),
+        put("inputs", 4, request=1, requests=[0]),
+        put("inputs", 0, at_ns=-5),
+        put("blocks", 0, request=None),
+        put("requests", 0, arrive_ns=-(1 << 40)),
         queues(4093),
         nested_buffers(64),
         nested_ops(256),
