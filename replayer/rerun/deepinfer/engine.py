@@ -40,7 +40,8 @@ class _Step:
     number: int
     outputs: Any
     metadata: list[Any]
-    requests: tuple[int, ...]
+    computed: dict[int, int]
+    """Of each request, in order: tokens computed when the step is over."""
     prompt: bool
     to_free: list[int] = field(default_factory=list)
 
@@ -128,7 +129,8 @@ class DeepInferEngine:
         waiting = {s.seq_id for s in self._scheduler.waiting}
         metadata, outputs = self._scheduler.schedule(self._pool)
         numbers = tuple(s.seq_id for s in outputs.scheduled_seqs)
-        step = _Step(self._steps, outputs, metadata, numbers, bool(outputs.prompt_run))
+        computed = {r: row.seqlen_k for r, row in zip(numbers, metadata, strict=True)}
+        step = _Step(self._steps, outputs, metadata, computed, bool(outputs.prompt_run))
         step.to_free = [s.seq_id for s in outputs.finished_seqs]
         self._steps += 1
         now_waiting = [s.seq_id for s in self._scheduler.waiting]
@@ -156,8 +158,8 @@ class DeepInferEngine:
         """Give a step its tokens, then free what the step after it found finished."""
         self._flying.remove(handle)
         given = {a.request: a for a in answers}
-        values = [self._value(given.get(r)) for r in handle.requests]
-        before = {r: self._known[r].status for r in handle.requests}
+        values = [self._value(given.get(r)) for r in handle.computed]
+        before = {r: self._known[r].status for r in handle.computed}
         torch = self._torch
         count = len(values)
         self._cpp.process_MTPInfo(handle.outputs, False, torch.zeros((count, 0), dtype=torch.int32), None)
@@ -166,16 +168,16 @@ class DeepInferEngine:
         )
         shown = [
             (r, (self._known[r].data.get_last_token_id(),))
-            for r, tokens in zip(handle.requests, pushed.tolist(), strict=True)
+            for r, tokens in zip(handle.computed, pushed.tolist(), strict=True)
             if tokens
         ]
         self._pool.release(handle.metadata)
         events: list[Decision | BlockChange] = [
             Decision("finish", r)
-            for r in handle.requests
+            for r in handle.computed
             if _over(self._known[r]) and not _over_status(before[r])
         ]
-        events += self._moved(handle.requests)
+        events += self._moved(handle.computed)
         events += self._release()
         self._forget()
         return Reaction(tuple(events), emitted=tuple(shown))
@@ -242,13 +244,16 @@ class DeepInferEngine:
         queues = {s.seq_id: "running" for s in self._scheduler.running}
         queues |= {s.seq_id: "waiting" for s in self._scheduler.waiting}
         flights: dict[int, int] = {}
+        computed: dict[int, int] = {}
         for step in self._flying:
-            for r in step.requests:
+            for r, tokens in step.computed.items():
                 flights[r] = flights.get(r, 0) + 1
+                if r not in self._preempted:  # what it had computed is gone
+                    computed[r] = tokens
         requests = {
             r: RequestState(
                 self._phase(r, sequence, queues.get(r, "")),
-                sequence.num_cached_tokens + self._view.inflight_tokens(sequence),
+                max(sequence.num_cached_tokens, computed.get(r, 0)),
                 sequence.get_len(),
                 flights.get(r, 0),
                 {pool: tuple(units) for pool, units in self._units(sequence).items()},
@@ -346,7 +351,7 @@ class DeepInferEngine:
     def _forget(self) -> None:
         """Forget the sequences that nobody has any more."""
         kept = {s.seq_id for s in (*self._scheduler.running, *self._scheduler.waiting)}
-        kept.update(r for step in self._flying for r in step.requests)
+        kept.update(r for step in self._flying for r in step.computed)
         kept.update(r for step in self._releases for r in step.to_free)
         for r in self._known.keys() - kept:
             del self._known[r]

@@ -57,7 +57,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     pybind11::module view = module.def_submodule("view");
     view.def("block_table", [](const Sequence &sequence) { return sequence.cache.block_table; });
     view.def("block_count", [](const SequenceMetadata &metadata) { return metadata.block_table.size(); });
-    view.def("inflight_tokens", [](const Sequence &sequence) { return sequence.schedule.total_inflight_tokens; });
     view.def("num_units", [](const BlockManager &manager) { return manager.num_blocks; });
     view.def("free_units", &free_units);
     view.def("references", &references);
