@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import Columns
@@ -64,9 +65,10 @@ def summarise(tape: Tape) -> dict[str, Any]:
         "ops": ops.rows,
         "ops_by_kind": kinds,
         "steps": len(np.unique(steps)) if len(steps) else None,
-        "span_ns": _span_ns(ops),
+        "span_ns": _span_ns(ops) if ops.rows else _span_of_inputs(tape),
         "unresolved": int(states.isin(("unresolved",)).sum()),
         "unknown_accesses": int((~ops.valid("access_set")).sum()),
+        "schedulers": _schedulers(tape),
         "tables": {n: tape.table(n).num_rows for n in tape.present},
         "access_sets": pc.count_distinct(tape.table("accesses").column("set")).as_py(),
         "telemetry": _telemetry(tape),
@@ -86,6 +88,37 @@ def _span_ns(ops: Columns) -> int | None:
     last = int(np.argmax(issued.astype(np.float64) + after + took))
     end = max(int(issued.max()), int(issued[last]) + int(after[last]) + int(took[last]))
     return end - int(issued.min())
+
+
+def _span_of_inputs(tape: Tape) -> int | None:
+    at = Columns(tape.table("inputs"))
+    known = at.ints("at_ns")[at.valid("at_ns")] if at.rows else np.zeros(0, np.int64)
+    return int(known.max()) - int(known.min()) if len(known) else None
+
+
+def _schedulers(tape: Tape) -> list[dict[str, Any]]:
+    """Return what each request scheduler is and how much reached it."""
+    pools = tape.table("pools").to_pylist()
+    requests = Columns(tape.table("requests")).ints("scheduler")
+    inputs = tape.table("inputs").select(["scheduler", "kind"])
+    found = []
+    for s in tape.table("schedulers").to_pylist():
+        number = s["scheduler"]
+        mine = inputs.filter(pc.equal(inputs.column("scheduler"), number))
+        found.append(
+            {
+                **{k: s[k] for k in ("scheduler", "process", "engine", "engine_version", "config")},
+                "requests": int((requests == number).sum()),
+                "inputs": mine.num_rows,
+                "inputs_by_kind": _tally(mine.column("kind")),
+                "pools": [
+                    {k: p[k] for k in ("name", "units", "reserved", "tokens_per_unit")}
+                    for p in pools
+                    if p["scheduler"] == number
+                ],
+            }
+        )
+    return found
 
 
 def _telemetry(tape: Tape) -> list[dict[str, Any]]:
@@ -112,6 +145,10 @@ def _spread(value: Any) -> dict[str, float | None]:
 
 
 def _counts(tape: Tape, table: str, column: str) -> dict[str, int]:
-    counts = pc.value_counts(tape.table(table).column(column).cast("string")).to_pylist()
+    return _tally(tape.table(table).column(column))
+
+
+def _tally(column: pa.ChunkedArray) -> dict[str, int]:
+    counts = pc.value_counts(column.cast("string")).to_pylist()
     pairs = sorted(((c["values"], c["counts"]) for c in counts), key=lambda p: (-p[1], p[0]))
     return dict(pairs)

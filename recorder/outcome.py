@@ -25,6 +25,7 @@ __all__ = ["Evidence", "Recording", "ask_doctor", "faults_of", "nothing_recorded
 _REAL_GPUS = ("gpu", "igpu")
 _SHOWN_MAX = 200
 _STOPPED = "recording stopped early"
+_UNRECORDED = "not recorded"
 _NO_COMPUTE = "no compute was recorded on"
 _GIVE_WORK = "give the engine's work to the device (for llama.cpp: n_gpu_layers > 0)"
 
@@ -223,6 +224,15 @@ def faults_of(
     stopped = [n for n in tape.manifest.notes if n.startswith(_STOPPED)]
     if stopped:
         return [_stopped(stopped[0], no_tape)]
+    unrecorded = [r for r in evidence.refusals if _UNRECORDED in r]
+    if result.inputs and unrecorded:
+        return [
+            InfrastructureError(
+                unrecorded[0],
+                expected="a request scheduler that is recorded from its begin to its end",
+                next_step="please report it; what the tape holds is sound",
+            )
+        ]
     if result.inputs and result.asked.devices is None:  # an engine that is recorded above its devices
         return []
     missing = "" if result.asked.devices is None and not judge_default else _missing(result, tape)

@@ -34,6 +34,15 @@ def info(tape: Path, dump: bool, no_times: bool, validate_: bool, as_json: bool)
         raise UsageError("--dump and --validate", expected="one of them", next_step="run the command twice")
     if no_times and not dump:
         raise UsageError("--no-times without --dump", next_step="add --dump")
+    if tape.suffix.startswith(".litmus"):
+        from ..litmus import split_variant
+        from ..sequence import is_sequence_file
+
+        file, variant = split_variant(tape)
+        if is_sequence_file(file):
+            from .sequence_info import sequence_info
+
+            return sequence_info(file, variant, dump=dump, validate=validate_, as_json=as_json)
     from ..load import load_tape
 
     loaded = load_tape(tape, validate=False)
@@ -130,6 +139,7 @@ def _screen(f: dict[str, Any]) -> list[str]:
     )
     lines.append(f"sets       {f['access_sets']:,} access sets of {f['tables'].get('accesses', 0):,} rows")
     lines.append(f"tables     {others or 'nothing else'}")
+    lines += _block("requests", _first(f["schedulers"], _scheduler, more=" schedulers"))
     lines += _block("telemetry", _first(f["telemetry"], _counter, _COUNTERS_MAX, " counters"))
     lines += _block("delays", _first(f["delays"], _delay, more=" lines"))
     waits, unknown = f["unresolved"], f["unknown_accesses"]
@@ -155,6 +165,20 @@ def _block(head: str, said: Sequence[str]) -> list[str]:
 
 def _delay(d: dict[str, Any]) -> str:
     return f"{d['text']} (applied {plural(d['count'], 'time')})"
+
+
+def _scheduler(s: dict[str, Any]) -> str:
+    name = " ".join(filter(None, (s["engine"], s["engine_version"])))
+    kinds = ", ".join(f"{k} {n:,}" for k, n in s["inputs_by_kind"].items())
+    pools = ", ".join(_pool(p) for p in s["pools"]) or "none"
+    inputs = f"{plural(s['inputs'], 'input')} ({kinds})"
+    return f"{s['scheduler']} {name}: {plural(s['requests'], 'request')}, {inputs}; pools: {pools}"
+
+
+def _pool(p: dict[str, Any]) -> str:
+    per = "" if p["tokens_per_unit"] is None else f" of {plural(p['tokens_per_unit'], 'token')}"
+    kept = f" ({p['reserved']:,} reserved)" if p["reserved"] else ""
+    return f"{p['name']} {plural(p['units'], 'unit')}{per}{kept}"
 
 
 def _device(d: dict[str, Any]) -> str:

@@ -298,8 +298,11 @@ class _Collector:
                 else p.wall_offset_ns,
             )
             if f.status == STOPPED:
-                why = os.strerror(f.error) if f.error else "see what the engine's process said"
-                notes.append(f"recording stopped early: the request scheduler's ({why})")
+                notes.append(
+                    f"recording stopped early: the request scheduler's ({os.strerror(f.error)})"
+                    if f.error
+                    else "what a request scheduler did is missing from some moment on: its process said why"
+                )
         engine = manifest.engine or {
             "name": self.schedulers[0]["engine"],
             "version": self.schedulers[0]["engine_version"],

@@ -39,6 +39,8 @@ class Writer:
         self.directory = directory
         self.over = False
         """Nothing is written any more."""
+        self.faulty = False
+        """Something that should be here is not."""
         self.pid = os.getpid()
         self._fd = -1
         self._bytes = 0
@@ -73,6 +75,8 @@ class Writer:
     def end(self, status: int = ENDED, error: int = 0) -> None:
         """Close the file and note in it why it ends."""
         self.over = True
+        if self.faulty:
+            status = STOPPED
         fd, self._fd = self._fd, -1
         if fd < 0 or self.pid != os.getpid():
             return
@@ -151,6 +155,8 @@ _words: set[str] = set()
 
 def said(directory: str, text: str) -> None:
     """Say a fault of the recording once: on stderr, and in the raw recording, where `record` finds it."""
+    if _writer is not None:
+        _writer.faulty = True
     if text in _words:
         return
     _words.add(text)
