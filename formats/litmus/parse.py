@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ..errors import LitmusError
 from ..notation import MAX_BYTES, read_text
+from ..sequence.parse import is_sequence
+from ..shown import quoted
 from ..tape import Tape
 from .lines import read_lines
 from .model import Litmus
@@ -40,6 +42,13 @@ def parse(text: str, *, name: str = "litmus") -> Litmus:
             expected=f"at most {MAX_BYTES}",
             where=name,
             next_step="a litmus file is for tiny tapes; store larger ones as a tape",
+        )
+    if is_sequence(text):
+        raise LitmusError(
+            "a sequence of a request scheduler",
+            expected="a tape of device ops",
+            where=name,
+            next_step=f"see what it holds with: tapedelay info {quoted(name)}",
         )
     return Litmus(read_lines(text.replace("\r\n", "\n"), name))
 

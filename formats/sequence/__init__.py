@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from .commands import INVARIANTS, VERBS, Command
 from .driven import Drive, DriveInput, PoolLine
-from .model import Row, Sequence
+from .model import VARIANTS, Row, Sequence
 from .parse import is_sequence, is_sequence_file, parse, read
 from .print import print_sequence
 from .verdicts import Claim
 
 __all__ = [
     "INVARIANTS",
+    "VARIANTS",
     "VERBS",
     "Claim",
     "Command",

@@ -70,6 +70,7 @@ def export(
     """
     from ...formats.disk import check_output
     from ...formats.load import load_tape
+    from ...formats.sequence import is_sequence_file
     from ..replay.preparing import cut
 
     asked = Asked(tape, form, output, finding, as_json)
@@ -77,6 +78,9 @@ def export(
     _usable(asked)
     if output is not None:
         check_output(output, tape=tape, force=force)
+    if form == "litmus" and tape.suffix == ".litmus" and is_sequence_file(tape):
+        _sequence(asked, parts)
+        return
     loaded = cut(load_tape(tape), *parts)
     {"litmus": _litmus, "perfetto": _perfetto, "html": _html}[form](loaded, asked)
 
@@ -118,7 +122,7 @@ def _report(tape: Tape) -> Report:
         return check_tape(tape, progress=told)
 
 
-def _text(text: str, rows: int, asked: Asked, following: str, **more: Any) -> None:
+def _text(text: str, rows: int, asked: Asked, following: str, *, unit: str = "ops", **more: Any) -> None:
     """Hand out what is text: to the screen, into a file, or inside of JSON."""
     from ...formats.disk import write_text
 
@@ -126,11 +130,11 @@ def _text(text: str, rows: int, asked: Asked, following: str, **more: Any) -> No
         write_text(asked.output, text)
     if asked.as_json:
         where = {"file": str(asked.output)} if asked.output is not None else {"text": text}
-        print_json({"format": asked.form, "ops": rows, **more, **where})
+        print_json({"format": asked.form, unit: rows, **more, **where})
     elif asked.output is None:
         click.echo(text, nl=False)
     else:
-        click.echo(printable(f"{asked.output}: {rows} ops"))
+        click.echo(printable(f"{asked.output}: {rows} {unit}"))
         say_next(following)
 
 
@@ -139,6 +143,22 @@ def _litmus(tape: Tape, asked: Asked) -> None:
 
     following = f"tapedelay check {quoted(asked.output or '')}"
     _text(print_litmus(tape), tape.table("ops").num_rows, asked, following)
+
+
+def _sequence(asked: Asked, parts: tuple[object, object]) -> None:
+    """Hand out a sequence in its printed form; all of it."""
+    from ...formats.sequence import print_sequence, read
+
+    if parts != (None, None):
+        raise UsageError(
+            "--ops or --steps with a sequence",
+            expected="a tape of device ops",
+            where=str(asked.tape),
+            next_step="leave the option out",
+        )
+    following = f"tapedelay check {quoted(asked.output or '')}"
+    sequence = read(asked.tape)
+    _text(print_sequence(sequence), len(sequence.rows), asked, following, unit="commands")
 
 
 def _perfetto(tape: Tape, asked: Asked) -> None:
