@@ -175,7 +175,7 @@ def _recorded(given: RecordedInput) -> Recorded:
         else:
             events.append(Decision(event.kind, event.request, event.tokens, event.computed_tokens))
     events += [
-        Decision("prefill" if s.is_prefill else "decode", s.request, s.tokens, s.computed)
+        Decision("prefill" if s.is_prefill else "decode", s.request, s.tokens, s.computed_tokens)
         for s in given.scheduled
     ]
     return Recorded(given.kind, tuple(events), {pool: free for pool, (free, _) in given.free.items()})

@@ -291,5 +291,8 @@ class Driver(Protocol):
     def build(self, config: Mapping[str, Any], tokens: TokenSource) -> Engine: ...
 
     def faults(self) -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
-        """Return faults that can be planted into the real scheduler, by name: they prove that checks bite."""
+        """Return faults that can be planted into the real scheduler, by name: they prove that checks bite.
+
+        A campaign tries one after the other, from a place that its seed gives, until one is found.
+        """
         ...

@@ -73,7 +73,7 @@ class Server:
         return {
             "version": version,
             "inputs": sorted(self._driver.inputs),
-            "faults": sorted(self._driver.faults()),
+            "faults": list(self._driver.faults()),
             "exempt": sorted(getattr(self._driver, "exempt", ())),
         }
 
@@ -121,17 +121,18 @@ class Server:
         mine = self._mine
         until = time.monotonic() + message["seconds"]
 
-        def kinds_of(tried: Scenario) -> Collection[tuple[str, str]]:
+        def probe(tried: Scenario) -> tuple[Collection[tuple[str, str]], int]:
             try:
-                return {v.kind for v in run(tried, mine, limits=self._limits, at=self._told).violations}
+                tried_run = run(tried, mine, limits=self._limits, at=self._told)
             except Unsupported:
-                return ()
+                return (), 0
+            return {v.kind for v in tried_run.violations}, len(tried_run.commands)
 
         with self._planted(message):
             reduced = reduce_scenario(
                 scenario,
                 kind,
-                kinds_of,
+                probe,
                 shrinks=Shrinks(mine.shrinks, mine.smaller),
                 stop=lambda: time.monotonic() > until,
             )
