@@ -1,6 +1,6 @@
 """Which whole units of a request equal those of an earlier one: found by the engine's own hashes, in memory.
 
-The hashes stay in the recorded process; what is written is only who had a unit first.
+The hashes stay in the recorded process; what is written is only which request has a unit of which.
 """
 
 from __future__ import annotations
@@ -21,50 +21,69 @@ Row = tuple[int, int, int]
 
 
 class Content:
-    """Remembers who had which unit first."""
+    """Remembers which request of the lowest number has each unit."""
 
     def __init__(self) -> None:
-        self._first: OrderedDict[int, int] = OrderedDict()
-        """Chained hash of a unit -> number of the request that had it first."""
+        self._first: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        """Chained hash of a unit -> number and id of a request that has it."""
         self._known: dict[int, int] = {}
         """How many units of each request have been looked at."""
         self._hash = watch.module("cache_allocators.cache_allocator").compute_block_hash
 
-    def arrived(self, number: int, tokens: Sequence[int], page: int) -> list[Row]:
+    def arrived(self, number: int, request_id: str, tokens: Sequence[int], page: int) -> list[Row]:
         """Return what the whole units of a prompt have in common with earlier ones."""
         rows: list[Row] = []
         parent = None
         count = len(tokens) // page
         for i in range(count):
             parent = self._hash(parent, list(tokens[i * page : (i + 1) * page]))
-            self._unit(number, i, page, parent, rows)
+            found = self._unit(parent, number, request_id)
+            if found is not None:
+                _add(rows, found[2], i * page, (i + 1) * page)
         self._known[number] = count
         return rows
 
-    def completed(self, number: int, allocator: Any, request_id: str) -> list[Row]:
-        """Return what units that a request has completed since have in common with earlier ones."""
-        rows: list[Row] = []
+    def completed(self, number: int, request_id: str, allocator: Any) -> list[tuple[str, int, int, int, int]]:
+        """Return what units that a request has completed since have in common with others.
+
+        Returns
+        -------
+        list of (str, int, int, int, int)
+            Id and number of the later request, number of the earlier one, first position, one past the last.
+            It may be this request that came first, though the other had the unit earlier.
+        """
+        made: list[tuple[str, int, int, int, int]] = []
         table = allocator.block_table.get(request_id, ())
-        hashes = allocator.ledger.block_to_hash
+        hashes, page = allocator.ledger.block_to_hash, allocator.tokens_per_page
         i = self._known.get(number, 0)
         while i < len(table) and table[i] in hashes:
-            self._unit(number, i, allocator.tokens_per_page, hashes[table[i]], rows)
+            found = self._unit(hashes[table[i]], number, request_id)
+            if found is not None:
+                made.append((*found, i * page, (i + 1) * page))
             i += 1
         self._known[number] = max(i, self._known.get(number, 0))
-        return rows
+        return made
 
     def forget(self, number: int) -> None:
         """Note that a request has ended; its units may still be found."""
         self._known.pop(number, None)
 
-    def _unit(self, number: int, index: int, page: int, content: int, rows: list[Row]) -> None:
-        of = self._first.setdefault(content, number)
-        if of == number:
-            if len(self._first) > UNITS_MAX:
-                self._first.popitem(last=False)
-            return
-        start, end = index * page, (index + 1) * page
-        if rows and rows[-1][0] == of and rows[-1][2] == start:
-            rows[-1] = (of, rows[-1][1], end)
-        else:
-            rows.append((of, start, end))
+    def _unit(self, content: int, number: int, request_id: str) -> tuple[str, int, int] | None:
+        """Return id and number of the later and the number of the earlier request that have this unit."""
+        other, other_id = self._first.setdefault(content, (number, request_id))
+        if other < number:
+            return request_id, number, other
+        if other > number:
+            self._first[content] = (number, request_id)
+            return other_id, other, number
+        if len(self._first) > UNITS_MAX:
+            self._first.popitem(last=False)
+        return None
+
+
+def _add(rows: list[Row], of: int, start: int, end: int) -> None:
+    """Add a row, or make the last one longer."""
+    if rows and rows[-1][0] == of and rows[-1][2] == start:
+        rows[-1] = (of, rows[-1][1], end)
+    else:
+        rows.append((of, start, end))

@@ -121,8 +121,10 @@ class Recording:
     def _complete(self, allocator: Any, request_id: str) -> None:
         if self.content is not None and request_id in self.live:
             number = self.recorder.number(request_id)
-            for row in self.content.completed(number, allocator, request_id):
-                self.recorder.prefix(request_id, *row)
+            rows = self.content.completed(number, request_id, allocator)
+            for key, later, of, start, end in rows:
+                if self.recorder.number(key) == later:  # else it has ended, and its id is used again
+                    self.recorder.prefix(key, of, start, end)
 
     def ended(self, request_id: str) -> None:
         self.guard(self._ended, request_id)
@@ -157,12 +159,11 @@ class Recording:
         rows: list[tuple[int, int, int]] = []
         if self.content is not None:
             page = next(iter(self.cache.cache_allocators.values())).tokens_per_page
-            rows = self.content.arrived(self.recorder.number(key), state.initial_tokens, page)
+            rows = self.content.arrived(self.recorder.number(key), key, state.initial_tokens, page)
         self.recorder.submit(
             key,
             prompt_tokens=len(state.initial_tokens),
             max_tokens=state.max_new_tokens,
-            flags=("streaming",) if state.streaming else (),
             prefixes=rows,
         )
         self._close()

@@ -42,6 +42,8 @@ class _Step:
 class TransformersEngine:
     """One scheduler with its cache.
 
+    Every request streams its tokens, so that each is seen when it comes; the scheduler does not look at that.
+
     Parameters
     ----------
     config : mapping
@@ -91,7 +93,7 @@ class TransformersEngine:
             initial_tokens=[self._tokens(number, p) for p in range(submission.prompt_tokens)],
             max_new_tokens=submission.max_tokens,
             eos_token_id=END,
-            streaming="streaming" in submission.flags,
+            streaming=True,
         )
         self._scheduler.add_waiting_request(state)
         return self._reaction()
@@ -311,7 +313,7 @@ class TransformersEngine:
         if len(fed) != length:
             self._faults["I4", "a step computes another number of tokens than it has"] = None
         if self._depth > 1 and fed and state.request_id in self._last:
-            # On the device the newest batch's token takes the place of the last one, whatever the host has there.
+            # On the device the newest batch's token takes the place of the last one.
             if self._last[state.request_id] != past + length - 1:
                 self._faults["I6", "a token is carried over to a position that is not its own"] = None
             fed.pop()
