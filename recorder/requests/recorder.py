@@ -90,6 +90,7 @@ class SchedulerRecorder:
             self._numbers: dict[Key, int] = {}
             self._count = 0
             self._ids: list[tuple[str, Any]] = []
+            self._live: set[Key] = set()
             self._ended: OrderedDict[Key, None] = OrderedDict()
             self._thread = 0
             self._input: list[Any] = []
@@ -303,12 +304,13 @@ class SchedulerRecorder:
         return number
 
     def _again(self, key: Key) -> None:
-        """Let an id that was used by a request that has ended be a new one."""
-        if key in self._ended:
-            del self._ended[key]
+        """Let an id that was submitted before be a new request."""
+        if key in self._ended or key in self._live:
+            self._ended.pop(key, None)
             self._assign(key, self._numbers[key])
 
     def _end_of(self, key: Key) -> None:
+        self._live.discard(key)
         self._ended[key] = None
         if len(self._ended) > _ENDED_KEPT:
             old, _ = self._ended.popitem(last=False)
@@ -337,6 +339,7 @@ class SchedulerRecorder:
             arrive_ns,
         ]
         self._prefixes += [[number, int(of), int(a), int(b)] for of, a, b in prefixes]
+        self._live.add(key)
         if self._input[2] == _SUBMIT and self._input[4] == number:
             self._carry.submitted(number, int(prompt_tokens))
 

@@ -1,0 +1,272 @@
+"""What hooks tell is what a reader gets; a hook that breaks ends the recording, never the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapedelay.formats.requests.read import read_inputs, read_schedulers
+from tapedelay.formats.requests.recorded import Changed, Decided
+from tapedelay.formats.tape import Tape
+from tapedelay.formats.validate import validate
+from tapedelay.recorder.requests import PoolRow, SchedulerRecorder, stop
+from tapedelay.recorder.spools import collect_all
+
+Recorder = Callable[..., SchedulerRecorder]
+
+
+def collected(folder: Path) -> Tape:
+    stop()
+    tape = collect_all(folder)
+    assert [v.text() for v in validate(tape)] == []
+    return tape
+
+
+def test_a_run_comes_back_whole(recorder: Recorder, folder: Path) -> None:
+    r = recorder(policy="fcfs", slots=2, ratio=0.5, lora=None, chunked=True)
+    r.submit("x", prompt_tokens=20, max_tokens=2, priority=-3, flags=("stream",), reserve_tokens=7)
+    r.submit("y", prompt_tokens=20, prefixes=[(r.number("x"), 0, 16)])
+    r.begin("step", decode_only=False)
+    r.blocks("alloc", 0, [1, 2], "x")
+    r.schedule([("x", 16, 0, True)])
+    r.resources(0, 61, 2)
+    r.end()
+    r.begin("output")
+    r.answers([])
+    r.end()
+    r.begin("step", word="throttled")
+    r.decision("preempt", "x")
+    r.blocks("free", 0, [2, 1], "x")
+    r.blocks("alloc", 0, [1, 2], "y")
+    r.schedule([("y", 20, 0, True)])
+    r.resources(0, 61, 2)
+    r.end()
+    r.begin("abort", keys=["y", "x"])
+    r.blocks("free", 0, [2, 1], "y")
+    r.resources(0, 63, 0)
+    r.end()
+    r.begin("output")
+    r.answers([("y", 1, None)])
+    r.decision("emit", "y", 0)
+    r.end()
+    tape = collected(folder)
+    (scheduler,) = read_schedulers(tape)
+    assert scheduler.config == {
+        "policy": "fcfs", "slots": 2, "ratio": 0.5, "lora": None, "chunked": True,
+    }  # fmt: skip
+    x, y = scheduler.requests.values()
+    assert (x.priority, x.flags, x.reserve_tokens, x.max_tokens) == (-3, ("stream",), 7, 2)
+    assert (x.id_rank, y.id_rank, scheduler.prefixes) == (0, 1, ((1, 0, 0, 16),))
+    inputs = list(read_inputs(tape))
+    kinds = [(i.kind, i.step, i.aborted()) for i in inputs]
+    assert kinds == [
+        ("submit", None, (0,)), ("submit", None, (1,)), ("step", 0, ()), ("output", 0, ()),
+        ("step", 1, ()), ("abort", None, (1, 0)), ("output", 1, ()),
+    ]  # fmt: skip
+    assert [s.request for s in inputs[4].scheduled] == [1]
+    assert inputs[4].events == (
+        Decided("preempt", 0), Changed("free", "kv", (2, 1), 0), Changed("alloc", "kv", (1, 2), 1),
+    )  # fmt: skip
+    assert inputs[4].word == "throttled"
+    assert inputs[4].free == {}, "it did not change"
+    assert inputs[5].free == {"kv": (63, 0)}
+    assert (inputs[3].answers[0].tokens, inputs[6].answers[0].tokens, inputs[6].emitted) == (0, 1, ())
+    assert tape.table("answers").num_rows == 0, "all as expected"
+    assert tape.manifest.complete
+
+
+def test_ranks_are_the_order_of_the_ids(recorder: Recorder, folder: Path) -> None:
+    ids = ["m", "c", "z", "a", "n", "b", "y", "mm"]
+    r = recorder()
+    for key in ids:
+        r.submit(key, prompt_tokens=1)
+    (scheduler,) = read_schedulers(collected(folder))
+    ranks = [q.id_rank for q in scheduler.requests.values()]
+    assert ranks == [sorted(ids).index(k) for k in ids]
+
+
+def test_ranks_of_living_requests_hold_though_old_ids_are_forgotten(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapedelay.recorder.requests.recorder._ENDED_KEPT", 3)
+    r = recorder()
+    keys = [f"{(i * 37) % 100:03}" for i in range(100)]
+    for i, key in enumerate(keys):
+        r.submit(key, prompt_tokens=1)
+        if i >= 10:  # ten live at any time
+            r.begin("abort", key=keys[i - 10])
+            r.end()
+    assert len(r._numbers) < 20
+    assert len(r._ids) < 20
+    (scheduler,) = read_schedulers(collected(folder))
+    ranks = [q.id_rank for q in scheduler.requests.values()]
+    assert sorted(r for r in ranks if r is not None) == list(range(100))
+    for i in range(10, 100):
+        living = range(i - 10, i + 1)
+        assert sorted(living, key=lambda n: ranks[n] or 0) == sorted(living, key=lambda n: keys[n])
+
+
+def test_an_id_that_is_used_again_is_another_request(recorder: Recorder, folder: Path) -> None:
+    r = recorder()
+    for tokens in (3, 5):
+        r.submit("x", prompt_tokens=tokens)
+        r.begin("step")
+        r.schedule([("x", tokens, 0, True)])
+        r.end()
+        r.begin("output")
+        r.answers([("x", 1, "stop")])
+        r.decision("finish", "x")
+        r.end()
+    (scheduler,) = read_schedulers(tape := collected(folder))
+    assert [q.prompt_tokens for q in scheduler.requests.values()] == [3, 5]
+    assert [s.request for i in read_inputs(tape) for s in i.scheduled] == [0, 1]
+
+
+def test_an_input_inside_of_another_is_part_of_it(recorder: Recorder, folder: Path) -> None:
+    r = recorder()
+    r.submit("x", prompt_tokens=1)
+    r.begin("output")
+    r.begin("abort", key="x")
+    r.blocks("free", 0, [1], "x")
+    r.end()
+    r.decision("finish", "x")
+    r.end()
+    inputs = list(read_inputs(collected(folder)))
+    assert [i.kind for i in inputs] == ["submit", "output"]
+    assert inputs[1].events == (Changed("free", "kv", (1,), 0), Decided("finish", 0))
+
+
+def test_an_input_whose_end_was_lost_ends_with_the_next_step(recorder: Recorder, folder: Path) -> None:
+    r = recorder()
+    r.begin("step")
+    r.begin("step")
+    r.end()
+    r.begin("output")
+    r.begin("step")
+    r.end()
+    assert [i.kind for i in read_inputs(collected(folder))] == ["step", "step", "output", "step"]
+
+
+def test_two_schedulers_of_one_process(recorder: Recorder, folder: Path) -> None:
+    one, two = recorder(), recorder()
+    for r in (one, two, one):
+        r.submit(f"x{r is one}", prompt_tokens=4)
+        r.begin("step")
+        r.schedule([(f"x{r is one}", 4, 0, True)])
+        r.end()
+    tape = collected(folder)
+    assert [i.scheduler for i in read_inputs(tape)] == [0, 0, 1, 1, 0, 0]
+    assert [len(s.requests) for s in read_schedulers(tape)] == [1, 1]
+    assert [s.request for i in read_inputs(tape) for s in i.scheduled] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda r: r.begin("dance"),
+        lambda r: (r.begin("step"), r.blocks("juggle", 0, [1])),
+        lambda r: (r.begin("step"), r.schedule([("x", 1, 0, True), ("x", 1, 0, True)]), r.end()),
+        lambda r: (r.begin("step"), r.schedule([("x",)])),
+        lambda r: (r.begin("output"), r.answers(None)),
+        lambda r: r.schedule([("x", 1, 0, True)]),
+        lambda r: r.submit("x", prompt_tokens="many"),
+        lambda r: (r.begin("step"), r.blocks("alloc", 0, [object()]), r.end()),
+        lambda r: r.number(object()),
+    ],
+)
+def test_a_broken_hook_is_said_once_and_stays_out(
+    recorder: Recorder, folder: Path, capsys: pytest.CaptureFixture[str], breaks: Callable[[Any], None]
+) -> None:
+    r = recorder()
+    r.submit("first", prompt_tokens=1)
+    breaks(r)
+    breaks(r)
+    assert not r.recording
+    assert r.number("x") == -1
+    r.submit("second", prompt_tokens=1)
+    said = capsys.readouterr().err
+    assert said.count("is not recorded any more") == 1
+    assert said.count("\n") == 1
+    tape = collected(folder)
+    assert len(list(read_inputs(tape))) == 1
+    assert not tape.manifest.complete
+    assert "missing from some moment on" in tape.manifest.notes[0]
+
+
+def test_calls_from_two_threads_at_once_end_the_recording(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import threading
+
+    r = recorder()
+    r.begin("step")
+    other = threading.Thread(target=lambda: r.begin("output"))
+    other.start()
+    other.join()
+    assert not r.recording
+    assert "two threads" in capsys.readouterr().err
+
+
+def test_without_a_recording_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TAPEDELAY_SPOOL", raising=False)
+    r = SchedulerRecorder("toy", "1", {}, [PoolRow("kv", 4)])
+    assert not r.recording
+    r.submit("x", prompt_tokens=1)
+    r.begin("step")
+    r.schedule([("x", 1, 0, True)])
+    r.end()
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_of_the_process_stays_out(recorder: Recorder, folder: Path, capfd: Any) -> None:
+    r = recorder()
+    r.submit("x", prompt_tokens=1)
+    child = os.fork()
+    if not child:
+        r.submit("y", prompt_tokens=1)
+        r.submit("z", prompt_tokens=1)
+        os._exit(0 if not r.recording else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    r.submit("w", prompt_tokens=1)
+    assert capfd.readouterr().err.count("that a fork copied is not recorded") == 1
+    assert len(list(read_inputs(collected(folder)))) == 2
+
+
+def test_what_was_not_written_before_a_fork_is_recorded_in_the_new_process(
+    recorder: Recorder, folder: Path
+) -> None:
+    r = recorder()
+    child = os.fork()
+    if not child:
+        r.submit("x", prompt_tokens=1)
+        stop()
+        os._exit(0 if r.recording else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    (inputs,) = read_inputs(collect_all(folder))
+    assert inputs.kind == "submit"
+    assert [p.name.split("-")[1] for p in folder.glob("requests-*")] == [str(child)]
+
+
+def test_memory_of_the_recorder_stays_as_it_is(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tapedelay.recorder.requests.recorder._ENDED_KEPT", 16)
+    r = recorder()
+    for i in range(500):
+        key = f"r{i}"
+        r.submit(key, prompt_tokens=1)
+        r.begin("step")
+        r.schedule([(key, 1, 0, True)])
+        r.end()
+        r.begin("output")
+        r.answers([(key, 1, "stop")])
+        r.decision("finish", key)
+        r.end()
+    assert r.recording
+    sizes = {n: len(v) for n, v in vars(r).items() if hasattr(v, "__len__")}
+    assert max(sizes.values()) <= 20, sizes
