@@ -155,6 +155,9 @@ class Moment:
     depth: int
 
 
+_ASKED_MOST = 64
+"""How often the drain tells the same request the same: a hook may block it or pause the scheduler again."""
+
 Hook = Callable[[Moment], Sequence[Input]]
 """Returns inputs to be called before the one that comes; asked again until it returns none."""
 
@@ -512,6 +515,7 @@ class _Loop:
 
     def _drain(self) -> None:
         """Go on until everything has ended."""
+        asked: Counter[tuple[str, int | None]] = Counter()
         while True:
             coming = self._coming(self._state())
             if coming is None and self._hook is not None:
@@ -523,6 +527,12 @@ class _Loop:
                 break
             skipped = self.result.skipped[coming.kind]
             self._offer(coming)
+            if coming.kind not in ("step", "output"):
+                asked[coming.kind, coming.request] += 1
+                if asked[coming.kind, coming.request] > _ASKED_MOST:
+                    self._watch.ignored(coming)
+                    self.result.error = f"{coming.text()} has no effect"
+                    raise _Stop
             if self.result.skipped[coming.kind] > skipped and coming.kind not in ("step", "output"):
                 self.result.error = f"the engine has no {coming.kind}, without which it cannot be drained"
                 raise _Stop

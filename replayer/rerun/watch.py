@@ -154,6 +154,11 @@ class Watch:
         waiting = self._working(state)
         self._feed([Command("progress"), *[Command("pass")] * 3], stalled=", ".join(waiting), why=why)
 
+    def ignored(self, given: Input) -> None:
+        """Take that an input without which nothing can end has no effect."""
+        passes = [Command("progress"), *[Command("pass")] * 3]
+        self._feed(passes, stalled=f"{given.text()} has no effect")
+
     def endless(self, steps: int) -> None:
         """Take that the scheduler goes on and on without coming to an end."""
         self._say("I5", "steps without end", f"not drained after {steps} steps")

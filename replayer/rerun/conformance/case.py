@@ -22,7 +22,7 @@ class Subject:
     config : mapping of str to scalar
         A configuration with room for four requests of `long_tokens` at once.
     pools : tuple of Pool
-        Its pools; what is not said is taken from a scheduler just built.
+        Its pools; empty: as a scheduler just built shows them.
     prompt_tokens : int
         A prompt that one step computes, and that takes more than one unit.
     long_tokens : int

@@ -164,13 +164,15 @@ def _session(subject: Subject) -> str:
 
 def _session_abort(subject: Subject) -> str:
     found = trace(subject, [*_begin_session(subject), Input("abort", requests=(0,))])
-    last = found.calls[-1].after
-    if 0 in last.requests and last.requests[0].phase != "finished":
-        return f"it is in {last.requests[0].phase}"
+    at = next(n for n, c in enumerate(found.calls) if c.kind == "abort")
+    if not _waits(found.calls[:at]):
+        return "a session that has shown its tokens is not in the phase chunk"
+    left = found.calls[at].after.requests.get(0)
+    if left is not None and left.phase != "finished":
+        return f"after its abort it is in {left.phase}"
     free = {n: p.free for n, p in found.built.pools.items()}
-    if {n: p.free for n, p in last.pools.items()} != free:
-        return f"its units are not free again: {[(n, p.free) for n, p in last.pools.items()]}"
-    return found.wrong()
+    last = {n: p.free for n, p in found.calls[-1].after.pools.items()}
+    return found.wrong() if last == free else f"its units are not free again: {last} in place of {free}"
 
 
 def _priority(subject: Subject) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..drive import Hook, Limits, Run, run
-from ..protocol import Decision, Driver, Engine, Reaction, State, Submission, TokenSource, Unsupported
+from ..protocol import Decision, Driver, Engine, Pool, Reaction, State, Submission, TokenSource, Unsupported
 from ..scenario import Input, Scenario
+from ..tokens import Tokens
 from .case import Skip, Subject
 
 __all__ = ["Seen", "Trace", "submit", "trace"]
@@ -18,6 +19,7 @@ _CALLS = (
     "submit", "abort", "set_schedulable", "next_chunk", "pause", "resume", "cache_reset", "priority", "step",
     "output",
 )  # fmt: skip
+_NEEDED = ("submit", "abort", "step", "output")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def trace(
     ------
     Skip
         The engine does not have one of the inputs.
+    Unsupported
+        It refuses one that every engine has.
     """
     given = tuple(inputs)
     lacking = {i.kind for i in given} - subject.driver.inputs
@@ -117,16 +121,29 @@ def trace(
         subject.driver.name,
         None,
         subject.config if config is None else config,
-        subject.pools,
+        subject.pools or _pools(subject, config),
         given,
         prefixes,
         **more,
     )
     done = run(scenario, driver, check=check, hook=hook, limits=Limits(max_steps=2_000))
-    if driver.refused:
-        raise Skip(f"refused: {driver.refused[0]}")
+    for kind, words in driver.refused:
+        if kind in _NEEDED:
+            raise Unsupported(f"{kind}: {words}")
+        raise Skip(f"{kind} is refused: {words}")
     assert driver.built is not None
     return Trace(driver.built, driver.calls, done)
+
+
+def _pools(subject: Subject, config: Mapping[str, Any] | None) -> tuple[Pool, ...]:
+    """Return the pools of a scheduler just built; what a walk of the free list leaves out is reserved."""
+    engine = subject.driver.build(subject.config if config is None else config, Tokens())
+    try:
+        free = {name: (p.free, p.free_units) for name, p in engine.state().pools.items()}
+    finally:
+        engine.close()
+    reserved = {name: min(units) if units else 0 for name, (_, units) in free.items()}
+    return tuple(Pool(name, count + reserved[name], reserved[name]) for name, (count, _) in free.items())
 
 
 class _Watched:
@@ -138,7 +155,7 @@ class _Watched:
         self.exempt: frozenset[str] = getattr(driver, "exempt", frozenset())
         self.patience: int = getattr(driver, "patience", 3)
         self.calls: list[Seen] = []
-        self.refused: list[str] = []
+        self.refused: list[tuple[str, str]] = []
         self.built: State | None = None
         patience_of = getattr(driver, "patience_of", None)
         if patience_of is not None:
@@ -180,7 +197,7 @@ class _Engine:
             try:
                 reaction: Reaction = method(*args)
             except Unsupported as e:
-                self._to.refused.append(str(e))
+                self._to.refused.append((name, str(e)))
                 raise
             self._to.calls.append(Seen(name, args, before, reaction, self._engine.state()))
             return reaction

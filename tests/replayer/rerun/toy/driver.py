@@ -176,7 +176,7 @@ class ToyDriver:
 
     name = "toy"
     inputs = INPUTS
-    shrinks = ("kv_units", "token_budget", "max_running", "slots", "depth")
+    shrinks: tuple[str, ...] = ("kv_units", "token_budget", "max_running", "slots", "depth")
 
     def version(self) -> str:
         """Return the version."""
