@@ -8,6 +8,7 @@ reaches the engine: the watch detaches and says so once.
 from __future__ import annotations
 
 import functools
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -65,7 +66,6 @@ class Watch:
         self._alive = False
         self._inside = ""
         """Kind of the input that is going on."""
-        self._owner: str | None = None
         self._held: list[Callable[[], None]] = []
         """What an output brought about, told after what the model gave."""
         self._in_flight: deque[tuple[Any, int]] = deque(maxlen=_MOST_IN_FLIGHT)
@@ -86,9 +86,7 @@ class Watch:
             (s, "reset_prefix_cache", self._reset_prefix_cache),
             (s, "_preempt_request", self._preempt_request),
             (s, "_free_request", self._free_request),
-            (s, "_free_request_blocks", self._owned),
             (s, "_update_request_as_session", self._update_session),
-            (m, "allocate_slots", self._owned),
             (p, "get_new_blocks", self._get_new_blocks),
             (p, "touch", self._touch),
             (p, "free_blocks", self._free_blocks),
@@ -131,7 +129,6 @@ class Watch:
             self._fault(e)
             return False
         self._inside = kind
-        self._owner = None
         return True
 
     def _leave(self, told: Callable[..., None] | None = None, *args: Any) -> None:
@@ -276,11 +273,15 @@ class Watch:
         """
         requests = self.scheduler.requests
         self._in_flight.append((output, self.steps - 1))
-        rows: list[tuple[str, int, int, bool]] = []
-        for key, tokens in output.num_scheduled_tokens.items():
-            request = requests[key]
-            computed = request.num_computed_tokens - tokens
-            rows.append((key, tokens, computed, tokens != 1 or computed < request.num_prompt_tokens))
+        rows: list[tuple[str, int, int, bool]] = [
+            (
+                key,
+                n,
+                (r := requests[key]).num_computed_tokens - n,
+                n != 1 or r.num_computed_tokens <= r.num_prompt_tokens,
+            )
+            for key, n in output.num_scheduled_tokens.items()
+        ]
         if self._preempted:
             for key, tokens, computed, _ in rows:
                 if key in self._preempted:
@@ -312,38 +313,23 @@ class Watch:
 
     def _answered(self, output: Any, model_output: Any, result: Any) -> None:
         """Tell what the model gave, and where something else was shown."""
-        shown: dict[str, int] = {}
-        words: dict[str, str] = {}
-        for of_client in result.values():
-            for one in of_client.outputs:
-                shown[one.request_id] = len(one.new_token_ids)
-                if one.finish_reason is not None:
-                    words[one.request_id] = _word(one.finish_reason)
+        given = [one for of_client in result.values() for one in of_client.outputs]
+        shown = {one.request_id: len(one.new_token_ids) for one in given}
+        words = {one.request_id: _word(one.finish_reason) for one in given if one.finish_reason is not None}
         index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
-        rows: list[tuple[str, int, str | None]] = []
-        other: list[tuple[str, int]] = []
-        for key in output.num_scheduled_tokens:
-            place = index.get(key)
-            tokens = len(sampled[place]) if sampled and place is not None else 0
-            rows.append((key, tokens, words.pop(key, None) if words else None))
-            seen = shown.get(key, 0)
-            if seen != tokens:
-                other.append((key, seen))
-        rows += [(key, 0, word) for key, word in words.items()]
+        rows: list[tuple[str, int, str | None]] = [
+            (key, len(sampled[index[key]]) if sampled and key in index else 0, None)
+            for key in output.num_scheduled_tokens
+        ]
+        other = [(key, shown.get(key, 0)) for key, tokens, _ in rows if shown.get(key, 0) != tokens]
+        if words:
+            rows = [(key, tokens, words.pop(key, None)) for key, tokens, _ in rows]
+            rows += [(key, 0, word) for key, word in words.items()]
         self.sink.answers(rows)
         for key, seen in other:
             self.sink.decision("emit", key, seen)
 
     # Inside of an input
-
-    def _owned(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap what takes or gives back blocks for the request that is its first argument."""
-
-        def owned(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._owner = request.request_id
-            return original(request, *args, **kwargs)
-
-        return owned
 
     def _preempt_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -408,7 +394,7 @@ class Watch:
             null = self._null
             units = [b.block_id for b in blocks if b.block_id != null]
             if units:
-                self._tell(self.sink.blocks, action, POOL, units, self._owner)
+                self._tell(self.sink.blocks, action, POOL, units, _owner())
 
     # Content
 
@@ -468,6 +454,17 @@ class Watch:
             return block_hash in live or any(cached(block_hash, [g]) is not None for g in groups)
 
         book.prune(wanted)
+
+
+def _owner() -> str | None:
+    """Return the request for which a manager of vLLM asks the pool right now.
+
+    The pool is not told. A wrapper around what is called for each request in each step would cost more than
+    looking at the caller where blocks really change hands, which is rare.
+    """
+    frame = sys._getframe(3)  # of what called the wrapper: `_owner`, `_blocks` and the wrapper are ours
+    key = frame.f_locals.get("request_id")
+    return key if isinstance(key, str) else None
 
 
 def _word(reason: Any) -> str:
