@@ -62,4 +62,4 @@ def _claims(prefix: str, claims: tuple[Claim, ...] | None) -> list[str]:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(text.split("\n")).strip()
