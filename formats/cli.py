@@ -55,6 +55,11 @@ COMMANDS: dict[str, Entry] = {
         "replay_command",
         "Run a tape again, with delays; judge every read.",
     ),
+    "rerun": Entry(
+        "tapedelay.replayer.rerun.command",
+        "rerun_command",
+        "Drive an engine's request scheduler again, the same and perturbed.",
+    ),
     "info": Entry("tapedelay.formats.commands.info", "info", "Show, dump or validate a tape."),
     "export": Entry("tapedelay.replayer.export.command", "export", "Write a tape in another form."),
     "pack": Entry("tapedelay.formats.commands.pack", "pack", "Put a tape into one file."),

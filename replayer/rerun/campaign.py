@@ -166,6 +166,11 @@ class Campaign:
         Seconds for each reduction, 0: none.
     progress : callable, optional
         Told after each run what there is so far.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        What there is so far.
     """
 
     def __init__(
@@ -190,7 +195,7 @@ class Campaign:
         self._only = only
         self._plant = plant
         self._reduce_s = reduce_s
-        self._progress = progress
+        self.progress = progress
         self._start = 0.0
         self._tried = 0
         self._moments: dict[Recipe, list[tuple[str, str, int]]] = {}
@@ -249,9 +254,9 @@ class Campaign:
         jobs = ((r, {"do": "recipe", "recipe": r.as_dict()}) for r in recipes)
         for told in crew.run(jobs, goes_on=self._goes_on):
             self._take(told)
-            if self._progress is not None:
+            if self.progress is not None:
                 self.outcome.seconds = time.monotonic() - self._start
-                self._progress(self.outcome)
+                self.progress(self.outcome)
 
     def _goes_on(self) -> bool:
         """Whether the budget has something left; counts the run."""
@@ -340,7 +345,7 @@ class Campaign:
         suspects: list[tuple[Recipe, Violation]] = []
         for told in crew.run(jobs, goes_on=lambda: not suspects and time.monotonic() < until):
             runs += 1
-            suspects += [(told.job, v) for v in self._bitten(told)[:1]]
+            suspects.extend((told.job, v) for v in self._bitten(told)[:1])
         for recipe, violation in suspects:
             # It must be the fault's: without it the same run does not show that.
             try:

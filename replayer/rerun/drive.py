@@ -95,6 +95,8 @@ class Run:
     skipped : Counter of str
         Inputs that did not apply (an abort of a request that never arrived), or that the engine does not
         have, by kind.
+    lacking : Counter of str
+        Those among them that the engine does not have.
     error : str or None
         Why it ended early, if it did.
     pools : tuple of Pool
@@ -109,6 +111,7 @@ class Run:
     drained: bool = False
     steps: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    lacking: Counter[str] = field(default_factory=Counter)
     error: str | None = None
     pools: tuple[Pool, ...] = ()
 
@@ -416,6 +419,7 @@ class _Loop:
         except Unsupported:
             self._at(-1, "")
             self.result.skipped[given.kind] += 1
+            self.result.lacking[given.kind] += 1
             return
         except (InfrastructureError, MemoryError):
             raise

@@ -171,6 +171,7 @@ def _told(result: Run) -> dict[str, Any]:
         "calls": len(result.calls),
         "reason": result.error,
         "skipped": dict(result.skipped),
+        "lacking": dict(result.lacking),
         "made": result.made().as_dict() if result.violations else None,
         "requests": len(result.scenario.submissions()),
     }

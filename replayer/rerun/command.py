@@ -1,0 +1,251 @@
+"""``tapedelay rerun``: drive an engine's real request scheduler with a tape's inputs, the same and others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...formats.commands.common import (
+    FILE,
+    force_option,
+    json_option,
+    print_json,
+    printable,
+    quoted,
+    say,
+    say_next,
+)
+from ...formats.commands.progress import progress
+from ...formats.disk import cannot_write, check_output, write_text
+from ...formats.errors import UsageError
+from ...formats.load import load_tape
+from ...formats.sequence import is_sequence_file
+from .api import TIMEOUT_S, Strict, rerun_case, rerun_strict, workers_of
+from .budget import Budget, budget_of
+from .campaign import Campaign, Outcome
+from .from_tape import recording_of
+from .recipe import ACTIONS
+from .render import campaign_dict, case_dict, render_campaign, render_case, render_strict, strict_dict
+
+__all__ = ["rerun_command"]
+
+_CODES = {"clean": 0, "found": 1, "cannot judge": 4, "failed": 5}
+_PLAIN = re.compile(r"[^A-Za-z0-9]+")
+_MOST_JOBS = 256
+_MOST_TIMEOUT_S = 86_400.0
+
+
+@click.command("rerun")
+@click.argument("tape", type=FILE)
+@click.option("--engine", metavar="NAME", help="vllm, deepinfer, transformers, ...; as recorded unless said.")
+@click.option("--python", metavar="PATH", help="The interpreter that has the engine [default: this one].")
+@click.option("--scheduler", type=int, metavar="N", help="Which of the tape's schedulers.")
+@click.option("--strict", "only_strict", is_flag=True, help="Only rerun as recorded, and compare everything.")
+@click.option("--perturbed", "only_perturbed", is_flag=True, help="Only rerun perturbed.")
+@click.option("--budget", default="60s", metavar="TIME|RUNS", help="60s (default), 5m, '500 runs'.")
+@click.option(
+    "--seed", type=int, default=0, metavar="N", help="Of the random perturbations, after the aimed."
+)
+@click.option("--jobs", type=int, default=1, metavar="N", help="Engine processes at once.")
+@click.option(
+    "--only", multiple=True, metavar="KIND", help="Only these perturbations: abort, pause, ... Repeatable."
+)
+@click.option("--plant", metavar="FAULT", help="Which fault proves that the campaign bites.")
+@click.option("--write", type=FILE, metavar="DIR", help="Write each reduced case into DIR.")
+@click.option(
+    "--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help="One call may take so long."
+)
+@force_option
+@json_option
+def rerun_command(
+    tape: Path,
+    engine: str | None,
+    python: str | None,
+    scheduler: int | None,
+    only_strict: bool,
+    only_perturbed: bool,
+    budget: str,
+    seed: int,
+    jobs: int,
+    only: tuple[str, ...],
+    plant: str | None,
+    write: Path | None,
+    timeout: float,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Drive the engine's own request scheduler with what TAPE recorded; no device and no model are needed.
+
+    First as recorded: every decision, unit and count is compared. Then perturbed: aborts and other inputs at
+    other places, less memory, later outputs; each violation is reduced. TAPE may be a case that was written
+    before (.litmus).
+
+    \b
+    Exit codes: 0 clean, 1 found or diverged, 2 usage, 3 bad input,
+    4 cannot judge (no scheduler recorded, no engine, no planted fault found), 5 the engine's process failed.
+    """
+    if only_strict and only_perturbed:
+        raise UsageError(
+            "--strict and --perturbed", expected="one of them", next_step="leave both out for both"
+        )
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise UsageError(f"--jobs {jobs}", expected=f"1 to {_MOST_JOBS}", next_step="say --jobs 1")
+    if not 0 < timeout <= _MOST_TIMEOUT_S:
+        raise UsageError(
+            f"--timeout {timeout:g}",
+            expected=f"seconds, more than 0 and at most {_MOST_TIMEOUT_S:,.0f}",
+            next_step=f"say --timeout {TIMEOUT_S:g}",
+        )
+    unknown = sorted(set(only) - set(ACTIONS))
+    if unknown:
+        raise UsageError(
+            f"--only {unknown[0]}", expected=f"one of {', '.join(ACTIONS)}", next_step="say --only abort"
+        )
+    spent = budget_of(budget)
+    if tape.suffix == ".litmus" or is_sequence_file(tape):
+        return _case(tape, engine, python, timeout, as_json)
+    asked = _Asked(
+        tape, engine, python, scheduler, spent, seed, jobs, frozenset(only), plant, write, timeout, force
+    )
+    return _tape(asked, only_strict, only_perturbed, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    tape: Path
+    engine: str | None
+    python: str | None
+    scheduler: int | None
+    budget: Budget
+    seed: int
+    jobs: int
+    only: frozenset[str]
+    plant: str | None
+    write: Path | None
+    timeout_s: float
+    force: bool
+
+    def again(self, *more: str) -> str:
+        """Return the command line once more, with other options."""
+        words = ["tapedelay rerun", quoted(self.tape)]
+        words += [f"--engine {quoted(self.engine)}"] if self.engine else []
+        words += [f"--python {quoted(self.python)}"] if self.python else []
+        words += [f"--scheduler {self.scheduler}"] if self.scheduler is not None else []
+        return " ".join((*words, *more))
+
+
+def _case(path: Path, engine: str | None, python: str | None, timeout_s: float, as_json: bool) -> int:
+    case = rerun_case(path, engine=engine, python=python, timeout_s=timeout_s)
+    code = 1 if case.violations else 4 if case.reason else 0
+    if as_json:
+        print_json({"file": str(path), **case_dict(case), "exit_code": code})
+        return code
+    for line in render_case(path.name, case):
+        click.echo(printable(line))
+    if case.violations:
+        say_next(f"tapedelay check {quoted(path)}")
+    return code
+
+
+def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool) -> int:
+    recording = recording_of(load_tape(asked.tape), engine=asked.engine, scheduler=asked.scheduler)
+    scenario = recording.scenario
+    make = workers_of(scenario.engine, python=asked.python, timeout_s=asked.timeout_s)
+    name = asked.tape.name
+    told: dict[str, Any] = {
+        "tape": str(asked.tape),
+        "engine": scenario.engine,
+        "recorded_version": scenario.engine_version,
+        "scheduler": recording.scheduler,
+        "strict": None,
+        "perturbed": None,
+    }
+    code = 0
+    strict: Strict | None = None
+    if not only_perturbed:
+        with progress(f"rerunning {name}", wanted=True):
+            strict = rerun_strict(recording, make)
+        told["strict"] = strict_dict(strict)
+        told["version"] = strict.version
+        code = 1 if strict.divergence is not None or strict.violations else 0
+        if not as_json:
+            for line in render_strict(name, strict, scenario.engine_version):
+                click.echo(printable(line))
+    out: Outcome | None = None
+    files: dict[tuple[str, str], str] = {}
+    if not only_strict and not code:
+        out = _campaign(asked, Campaign(
+            scenario, make, jobs=asked.jobs, seed=asked.seed, budget=asked.budget, only=asked.only,
+            plant=asked.plant,
+        ))  # fmt: skip
+        files = _written(asked, out)
+        told["perturbed"] = campaign_dict(out, files)
+        told["version"] = out.version
+        code = _CODES[out.verdict]
+        if not as_json:
+            for line in render_campaign(name, out, files):
+                click.echo(printable(line))
+    told["exit_code"] = code
+    if as_json:
+        print_json(told)
+    else:
+        _say_next(asked, strict, out, files)
+    return code
+
+
+def _campaign(asked: _Asked, campaign: Campaign) -> Outcome:
+    budget = asked.budget
+    with progress(f"perturbing {asked.tape.name}", wanted=True) as shown:
+        if shown is not None:
+            show = shown
+
+            def told(out: Outcome) -> None:
+                if budget.seconds is not None:
+                    show(min(int(out.seconds), int(budget.seconds)), int(budget.seconds))
+                elif budget.runs is not None:
+                    show(min(out.runs, budget.runs), budget.runs)
+
+            campaign.progress = told
+        return campaign.run()
+
+
+def _written(asked: _Asked, out: Outcome) -> dict[tuple[str, str], str]:
+    """Write the reduced cases; return where each kind's is."""
+    if asked.write is None:
+        return {}
+    files: dict[tuple[str, str], str] = {}
+    try:
+        asked.write.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise cannot_write(asked.write, e) from None
+    cases = [f for f in out.found.values() if f.litmus]
+    for number, found in enumerate(cases, 1):
+        violation = found.violation
+        what = _PLAIN.sub("-", f"{violation.invariant}-{violation.what}").strip("-")[:60].strip("-")
+        path = asked.write / f"{number:03}-{what}.litmus"
+        check_output(path, force=asked.force)
+        write_text(path, found.litmus)
+        files[violation.kind] = str(path)
+    if len(cases) < len(out.found):
+        say(f"{len(out.found) - len(cases)} of {len(out.found)} kinds have no reduced case")
+    return files
+
+
+def _say_next(
+    asked: _Asked, strict: Strict | None, out: Outcome | None, files: dict[tuple[str, str], str]
+) -> None:
+    if files:
+        python = f" --python {quoted(asked.python)}" if asked.python else ""
+        say_next(f"tapedelay rerun {quoted(next(iter(files.values())))}{python}")
+    elif out is not None and out.found:
+        say_next(asked.again("--perturbed", f"--seed {asked.seed}", "--write cases"))
+    elif out is not None:
+        say_next(asked.again("--perturbed", f"--seed {asked.seed + 1}", "--budget 10m"))
+    elif strict is not None and (strict.divergence is not None or strict.violations):
+        say_next(asked.again("--perturbed"))
+    else:
+        say_next(asked.again())
