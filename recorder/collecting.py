@@ -120,7 +120,7 @@ def finish(
     from .engines.ggml.tapped import UNTAPPED
 
     ops = tape.table("ops")
-    result.schedulers = Counter(tape.table("schedulers").column("engine").to_pylist())
+    result.schedulers = dict(Counter(tape.table("schedulers").column("engine").to_pylist()))
     result.inputs = tape.rows("inputs")
     devices = tape.table("devices").to_pylist()
     device_of = tape.table("queues").column("device").to_pylist()

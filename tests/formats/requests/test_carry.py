@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapedelay.formats.requests.carry import Answered, Carry, Scheduled
 
+EXAMPLES = 20_000 if os.environ.get("TAPEDELAY_SOAK") else 150
 REQUESTS = st.integers(0, 5)
 TOKENS = st.integers(0, 4)
 WORDS = st.sampled_from([None, None, None, "stop", "length"])
@@ -26,7 +29,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(EVENTS)
 def test_decoding_gives_back_what_was_encoded(events: list[tuple[str, object]]) -> None:
     there, back = Carry(), Carry()

@@ -66,7 +66,7 @@ def recorder(folder: Path) -> Callable[..., SchedulerRecorder]:
 
 
 def frame(*fields: Any) -> bytes:
-    payload = msgpack.packb(list(fields))
+    payload = bytes(msgpack.packb(list(fields)))
     return struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
 
 

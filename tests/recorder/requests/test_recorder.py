@@ -153,15 +153,15 @@ def test_an_input_whose_end_was_lost_ends_with_the_next_step(recorder: Recorder,
 
 def test_two_schedulers_of_one_process(recorder: Recorder, folder: Path) -> None:
     one, two = recorder(), recorder()
-    for r in (one, two, one):
-        r.submit(f"x{r is one}", prompt_tokens=4)
+    for r, key in ((one, "x"), (two, "x"), (one, "y")):
+        r.submit(key, prompt_tokens=4)
         r.begin("step")
-        r.schedule([(f"x{r is one}", 4, 0, True)])
+        r.schedule([(key, 4, 0, True)])
         r.end()
     tape = collected(folder)
     assert [i.scheduler for i in read_inputs(tape)] == [0, 0, 1, 1, 0, 0]
-    assert [len(s.requests) for s in read_schedulers(tape)] == [1, 1]
-    assert [s.request for i in read_inputs(tape) for s in i.scheduled] == [0, 1, 0]
+    assert [len(s.requests) for s in read_schedulers(tape)] == [2, 1]
+    assert [s.request for i in read_inputs(tape) for s in i.scheduled] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
