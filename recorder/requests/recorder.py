@@ -172,6 +172,18 @@ class SchedulerRecorder:
         except Exception as e:
             self._give_up(e)
 
+    def equal(self, request: int, of: int, from_tokens: int, to_tokens: int) -> None:
+        """Tell the same of two requests by number: the first one's id may be forgotten.
+
+        The tape's readers want the lower number as `of`.
+        """
+        if self._off:
+            return
+        try:
+            self._prefixes.append([int(request), int(of), int(from_tokens), int(to_tokens)])
+        except Exception as e:
+            self._give_up(e)
+
     # --- inputs ---
 
     def begin(

@@ -11,7 +11,7 @@ __all__ = ["PrefixBook"]
 
 
 class PrefixBook:
-    """Remembers who had the content of a unit first.
+    """Remembers which request with the content of a unit has the lowest number.
 
     A unit's hash covers everything before it too, so equal hashes mean equal beginnings.
 
@@ -31,8 +31,8 @@ class PrefixBook:
 
     def learn(
         self, key: str, number: int, hashes: Sequence[Hashable], units: int
-    ) -> list[tuple[int, int, int]]:
-        """Note the first `units` hashes of a request; return what is new and equal to an earlier one's.
+    ) -> list[tuple[int, int, int, int]]:
+        """Note the first `units` hashes of a request; return what is new and equal to another one's.
 
         Parameters
         ----------
@@ -45,8 +45,9 @@ class PrefixBook:
 
         Returns
         -------
-        list of (int, int, int)
-            Number of the earlier request, first token, one past the last token.
+        list of (int, int, int, int)
+            Number of the later request, of the earlier one, first token, one past the last token. What the
+            earlier one produces may equal a prompt that came later.
         """
         start = self._known.get(key, 0)
         units = min(units, len(hashes))
@@ -54,16 +55,18 @@ class PrefixBook:
             return []
         self._known[key] = units
         owners = self._owners
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[int, int, int, int]] = []
         size = self.unit_tokens
         for i in range(start, units):
             of = owners.setdefault(hashes[i], number)
             if of == number:
                 continue
-            if found and found[-1][0] == of and found[-1][2] == i * size:
-                found[-1] = (of, found[-1][1], (i + 1) * size)
+            later, earlier = (number, of) if of < number else (of, number)
+            owners[hashes[i]] = earlier
+            if found and found[-1][:2] == (later, earlier) and found[-1][3] == i * size:
+                found[-1] = (later, earlier, found[-1][2], (i + 1) * size)
             else:
-                found.append((of, i * size, (i + 1) * size))
+                found.append((later, earlier, i * size, (i + 1) * size))
         return found
 
     def cut(self, key: str, units: int) -> None:

@@ -438,8 +438,8 @@ class Watch:
         try:
             key = request.request_id
             number = self.sink.number(key)
-            for of, start, stop in book.learn(key, number, request.block_hashes, units):
-                self._tell(self.sink.prefix, key, of, start, stop)
+            for equal in book.learn(key, number, request.block_hashes, units):
+                self._tell(self.sink.equal, *equal)
             if book.full():
                 self._prune(book)
         except Exception as e:

@@ -38,7 +38,7 @@ class Told:
     def submit(self, key: str, **about: Any) -> None:
         pass
 
-    def prefix(self, key: str, of: int, from_tokens: int, to_tokens: int) -> None:
+    def equal(self, request: int, of: int, from_tokens: int, to_tokens: int) -> None:
         pass
 
     def begin(self, kind: str, **about: Any) -> None:
