@@ -67,7 +67,7 @@ RULES: dict[str, str] = {
     "event-order": "answers, decisions, blocks and resources stand in the order of their inputs, and no two "
     "events of an input have one `seq`",
     "prefix": "a prefix is a range of another request of the same scheduler",
-    "unit": "a unit lies in its pool; no more units are free or reserved than a pool has",
+    "unit": "a unit lies in its pool; no more units are reserved than a pool has",
     "limit": f"at most {MAX_QUEUES:,} queues; an op is part of at most {MAX_ABOVE} others (its parent, that "
     f"one's parent, ...; a collective of those of all members), a buffer of at most {MAX_BUFFER_DEPTH}",
 }

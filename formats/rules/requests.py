@@ -195,15 +195,12 @@ def units_fit(found: Findings, tape: Tape, tables: Tables) -> None:
         return
     units, reserved = pools.ints("units"), pools.ints("reserved")
     found.rows("unit", "pools", reserved > units, "more units reserved than there are")
-    for name, t in (("blocks", blocks), ("resources", resources)):
-        if not t.rows:
-            continue
-        pool = t.ints("pool")
+    if blocks.rows:
+        pool = blocks.ints("pool")
         known = (pool >= 0) & (pool < pools.rows)
         size = units[np.where(known, pool, 0)]
-        held = t.ints("unit") + 1 if name == "blocks" else t.ints("free")
-        wrong = known & (held > size)
-        found.rows("unit", name, wrong, lambda r, p=pool, n=size: f"beyond the {n[r]} units of pool {p[r]}")  # type: ignore[misc]
+        wrong = known & (blocks.ints("unit") >= size)
+        found.rows("unit", "blocks", wrong, lambda r: f"beyond the {size[r]} units of pool {pool[r]}")
     if resources.rows:
         at = resources.ints("input")
         bad = np.zeros(resources.rows, np.bool_)

@@ -147,8 +147,8 @@ RESOURCES = Table(
     (
         id_column("input", "input", pa.int64()),
         id_column("pool", "pool"),
-        int_column("free", "free units", "units"),
-        int_column("used", "used units", "units"),
+        int_column("free", "free units, as the scheduler counts them, right or wrong", "units"),
+        int_column("used", "used units, likewise", "units"),
     ),
     refs=(("input", "inputs"), ("pool", "pools")),
 )

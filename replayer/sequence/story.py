@@ -101,8 +101,9 @@ class _Story:
             yield from self._step(given)
         elif given.kind == "output":
             self._answered(given)
-        for pool, (free, _) in given.free.items():
-            yield from self._count(pool, free)
+        for pool, (free, used) in given.free.items():
+            yield from self._count(f"free-{pool}", free)
+            yield from self._count(f"used-{pool}", used)
 
     def end(self) -> Iterator[Command]:
         """Yield what the end of the recording says."""
@@ -211,15 +212,13 @@ class _Story:
             ):
                 self._outside.add(request)
 
-    def _count(self, pool: str, free: int) -> Iterator[Command]:
-        """Yield a counter that goes below zero, and back."""
-        low = min(free, 0)
-        before = self._low.get(pool, 0)
-        if low < before:
-            yield Command("dec", (f"free-{pool}", str(before - low)))
-        elif low > before:
-            yield Command("inc", (f"free-{pool}", str(low - before)))
-        self._low[pool] = low
+    def _count(self, name: str, value: int) -> Iterator[Command]:
+        """Yield a counter of the scheduler's that goes below zero, and back."""
+        low = min(value, 0)
+        before = self._low.get(name, 0)
+        if low != before:
+            yield Command("dec" if low < before else "inc", (name, str(abs(low - before))))
+        self._low[name] = low
 
 
 def _transfers(event: Changed) -> Iterator[Command]:
