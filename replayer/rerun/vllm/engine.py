@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....recorder.engines.vllm.watch import attach
-from ..protocol import Answer, Reaction, State, Submission, TokenSource, Unsupported
+from ..protocol import Answer, Decision, Reaction, State, Submission, TokenSource, Unsupported
 from .build import Built
 from .seen import Seen
 from .told import Told
@@ -143,10 +143,13 @@ class VllmEngine:
 
         if word not in ("wait", "keep", "abort"):
             raise Unsupported(f"vLLM has no mode of pause named {word}")
+        ended: list[Any] = []
         if word == "abort":
-            self._scheduler.finish_requests(None, self._aborted)
+            ended = self._scheduler.finish_requests(None, self._aborted)
         self._scheduler.set_pause_state(PauseState.PAUSED_ALL if word == "keep" else PauseState.PAUSED_NEW)
-        return Reaction(self._told.take())
+        # the hooks leave out what an abort says anyhow; here no abort was asked for
+        finishes = tuple(Decision("finish", self._numbers[r.request_id]) for r in ended)
+        return Reaction(self._told.take() + finishes)
 
     def resume(self) -> Reaction:
         """End the pause."""
