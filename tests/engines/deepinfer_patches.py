@@ -1,7 +1,8 @@
 """Repairs of our own for DeepInfer's scheduler: with one of them, its kind of finding must be gone.
 
 The scheduler is one header, and the only object with its functions is that of ``pybind_scheduler.cpp``: this
-one is compiled again and linked with the others as they are.
+one is compiled again, once with every repair, and linked with the others as they are. ``DEEPINFER_REPAIRED``
+names the repairs that a process has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["PATCHES", "patched"]
+__all__ = ["REPAIRS", "SWITCH", "patched"]
+
+SWITCH = "DEEPINFER_REPAIRED"
+
+_SWITCH = """
+inline bool repaired(const char *name) {
+    static const char *names = std::getenv("DEEPINFER_REPAIRED");
+    return names != nullptr && std::strstr(names, name) != nullptr;
+}
+
+struct Scheduler {
+"""
 
 _DROPPED_BY_PROMPT_STEP = """                ignored_seqs.push_back(seq);
                 waiting.pop_front();
@@ -26,74 +38,75 @@ _DROPPED_BY_DECODE_STEP = """            if ((*it)->is_finished()) {
 """
 _HEAD_WAITS = """                auto can_allocate = _can_allocate_with_state(seq->get_num_blocks());
                 if (can_allocate == AllocStatus::LATER) {
-                    break;
-                }"""
+"""
+_WATERMARK = "bool want = (get_gpu_cache_usage() <= GPU_CACHE_PREFILL_WATERMARK)"
 
-PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
+REPAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     # A request that was aborted in the queue may own units: those of a prompt between two chunks.
     "abort": (
         (
             _DROPPED_BY_PROMPT_STEP,
-            "                if (!seq->cache.block_table.empty()) {\n"
-            "                    free_seq_nolock(*seq);\n"
-            "                }\n" + _DROPPED_BY_PROMPT_STEP,
+            """                if (repaired("abort") && !seq->cache.block_table.empty()) {
+                    free_seq_nolock(*seq);
+                }
+"""
+            + _DROPPED_BY_PROMPT_STEP,
         ),
         (
             _DROPPED_BY_DECODE_STEP,
-            _DROPPED_BY_DECODE_STEP + "                if (!(*it)->cache.block_table.empty()) {\n"
-            "                    free_seq_nolock(**it);\n"
-            "                }\n",
+            _DROPPED_BY_DECODE_STEP
+            + """                if (repaired("abort") && !(*it)->cache.block_table.empty()) {
+                    free_seq_nolock(**it);
+                }
+""",
         ),
     ),
     # The head of the queue waits for units that one behind it owns: that one goes first.
     "preempted": (
         (
             _HEAD_WAITS,
-            _HEAD_WAITS.replace(
-                "                    break;\n",
-                "                    auto owns = [](const auto &other) {\n"
-                "                        return !other->is_finished() && other->schedule.schedulable &&\n"
-                "                               !other->cache.block_table.empty();\n"
-                "                    };\n"
-                "                    auto owner = std::find_if(waiting.begin(), waiting.end(), owns);\n"
-                "                    if (owner == waiting.end()) {\n"
-                "                        break;\n"
-                "                    }\n"
-                "                    auto first = *owner;\n"
-                "                    waiting.erase(owner);\n"
-                "                    waiting.push_front(std::move(first));\n"
-                "                    continue;\n",
-            ),
+            _HEAD_WAITS
+            + """                    auto owns = [](const auto &other) {
+                        return !other->is_finished() && other->schedule.schedulable &&
+                               !other->cache.block_table.empty();
+                    };
+                    auto owner = std::find_if(waiting.begin(), waiting.end(), owns);
+                    if (repaired("preempted") && owner != waiting.end()) {
+                        auto first = *owner;
+                        waiting.erase(owner);
+                        waiting.push_front(std::move(first));
+                        continue;
+                    }
+""",
         ),
     ),
     # Nothing runs: what fills the cache are prompts that wait for their next chunk.
     "watermark": (
         (
-            "get_gpu_cache_usage() <= GPU_CACHE_PREFILL_WATERMARK)",
-            "running.empty() || get_gpu_cache_usage() <= GPU_CACHE_PREFILL_WATERMARK)",
+            _WATERMARK,
+            _WATERMARK.replace("(get", '((repaired("watermark") && running.empty()) || get'),
         ),
     ),
 }
 
 
-def patched(names: tuple[str, ...], built: Path, timeout_s: float = 900) -> Path:
-    """Return a folder for the path of Python with a build that has these patches.
+def patched(built: Path, timeout_s: float = 900) -> Path:
+    """Return a folder for the path of Python with a build that has the repairs.
 
     Parameters
     ----------
-    names : tuple of str
-        Of `PATCHES`.
     built : Path
         What ``make engine-deepinfer`` left.
+    timeout_s : float
+        For the compiler.
     """
     source = built / "source"
     header = (source / "csrc" / "engine" / "scheduler.hpp").read_text()
-    for name in names:
-        for old, new in PATCHES[name]:
-            assert header.count(old) == 1, f"the patch {name!r} does not fit"
-            header = header.replace(old, new)
-    digest = hashlib.sha256(header.encode()).hexdigest()[:16]
-    made = built / "patched" / f"{'-'.join(names)}-{digest}"
+    replaced = [("\nstruct Scheduler {\n", _SWITCH)]
+    for old, new in replaced + [pair for pairs in REPAIRS.values() for pair in pairs]:
+        assert header.count(old) == 1, f"a repair does not fit:\n{old}"
+        header = header.replace(old, new)
+    made = built / "patched" / hashlib.sha256(header.encode()).hexdigest()[:16]
     if made.is_dir():
         return made
     made.parent.mkdir(exist_ok=True)
@@ -101,32 +114,29 @@ def patched(names: tuple[str, ...], built: Path, timeout_s: float = 900) -> Path
         work = Path(scratch)
         shutil.copytree(source / "csrc", work / "csrc")
         (work / "csrc" / "engine" / "scheduler.hpp").write_text(header)
-        objects = built / "objects"
-        commands = subprocess.run(
-            [_ninja(), "-C", str(objects), "-t", "commands"], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        compile_it = next(c for c in commands if c.endswith("/pybind_scheduler.cpp"))
-        link_it = next(c for c in commands if " -shared " in c)
-        old_object = _after(compile_it, "-o")
         package = work / "package" / "deepinfer"
         shutil.copytree(
             built / "package" / "deepinfer", package, ignore=shutil.ignore_patterns("__pycache__")
         )
-        module = _after(link_it, "-o")
-        new_object = work / "scheduler.o"
-        compile_it = compile_it.replace(f"{old_object}.d", f"{new_object}.d").replace(
-            f"-o {old_object}", f"-o {new_object}"
-        )
-        compile_it = compile_it.replace(f"-I{source}/csrc", f"-I{work}/csrc")
-        compile_it = compile_it.replace(f"-c {source}/csrc", f"-c {work}/csrc")
-        link_it = link_it.replace(module, str(package / Path(module).name)).replace(
-            old_object, str(new_object)
-        )
-        for command in (compile_it, link_it):
-            subprocess.run(["sh", "-c", command], cwd=objects, check=True, timeout=timeout_s)
-        new_object.unlink()
+        for command in _commands(built / "objects", source, work, package):
+            subprocess.run(["sh", "-c", command], cwd=built / "objects", check=True, timeout=timeout_s)
         (work / "package").rename(made)
     return made
+
+
+def _commands(objects: Path, source: Path, work: Path, package: Path) -> tuple[str, str]:
+    """Return the build's own commands for this object and for linking, with other places."""
+    every = subprocess.run(
+        [_ninja(), "-C", str(objects), "-t", "commands"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    compiling = next(c for c in every if c.endswith("/pybind_scheduler.cpp"))
+    linking = next(c for c in every if " -shared " in c)
+    old, new = _output(compiling), str(work / "scheduler.o")
+    module = _output(linking)
+    for option in ("-I", "-c "):
+        compiling = compiling.replace(f"{option}{source}/csrc", f"{option}{work}/csrc")
+    compiling = compiling.replace(f"-o {old}", f"-o {new}").replace(f"-MF {old}", f"-MF {new}")
+    return compiling, linking.replace(module, str(package / Path(module).name)).replace(old, new)
 
 
 def _ninja() -> str:
@@ -134,6 +144,6 @@ def _ninja() -> str:
     return str(beside) if beside.is_file() else "ninja"
 
 
-def _after(command: str, option: str) -> str:
+def _output(command: str) -> str:
     words = shlex.split(command)
-    return words[words.index(option) + 1]
+    return words[words.index("-o") + 1]

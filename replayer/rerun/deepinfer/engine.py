@@ -177,7 +177,7 @@ class DeepInferEngine:
             for r in handle.computed
             if _over(self._known[r]) and not _over_status(before[r])
         ]
-        events += self._moved(handle.computed)
+        events += self._moved(tuple(handle.computed))
         events += self._release()
         self._forget()
         return Reaction(tuple(events), emitted=tuple(shown))

@@ -2,7 +2,8 @@
 
 usage: deepinfer_engine.py CONFIGURATION
 
-Nothing is aborted, and the cache is large enough that nothing is preempted. Prints one JSON object: steps,
+Nothing is aborted, and the cache is large enough that nothing is preempted, but for the configurations
+``disturbed``. Prints one JSON object: steps,
 the counts of preempted and aborted requests, free units of each pool at the end and at the start.
 """
 
@@ -52,11 +53,18 @@ class Configuration:
     seqs: int = 4
     interval: int = 2
     overlap: bool = False
+    aborts: tuple[tuple[int, int], ...] = ()
+    """Before which step which request."""
+    decode_only: tuple[int, ...] = ()
+    """Steps that another rank of the engine allows no prompt in."""
 
 
 _LONG = (Request(30, 3), Request(6, 12), Request(22, 5, 3), Request(5, 9, 4), Request(27, 4, 9))
 _BESIDE = (Request(4, 12), Request(4, 12), Request(12, 2, 1), Request(10, 6, 4))
 _IMAGES = (Request(4, 8), Request(12, 3, 0, 14), Request(4, 8, 1), Request(20, 4, 3, 9))
+_DISTURBED = tuple(Request(3 + 5 * i % 6, 6 + 3 * i % 7, 3 * i) for i in range(120))
+_ABORTS = tuple((9 * i + 5, 3 * i + i % 3) for i in range(40))
+_DECODE_ONLY = tuple(range(5, 400, 9))
 CONFIGURATIONS = {
     "chunked": Configuration(_LONG),
     "chunked-states": Configuration(_LONG, states=8),
@@ -65,6 +73,23 @@ CONFIGURATIONS = {
     "beside-states": Configuration(_BESIDE, blocks=17, budget=4, states=8),
     "beside-overlap": Configuration(_BESIDE, blocks=17, budget=4, overlap=True),
     "images": Configuration(_IMAGES, blocks=25, budget=16),
+    # No prompt takes two steps: what is known to go wrong with those would end the recording.
+    "disturbed": Configuration(
+        _DISTURBED, blocks=13, budget=96, seqs=5, aborts=_ABORTS, decode_only=_DECODE_ONLY
+    ),
+    "disturbed-states": Configuration(
+        _DISTURBED, blocks=13, states=6, budget=96, seqs=5, aborts=_ABORTS, decode_only=_DECODE_ONLY
+    ),
+    "disturbed-overlap": Configuration(
+        _DISTURBED,
+        blocks=13,
+        states=6,
+        budget=96,
+        seqs=5,
+        overlap=True,
+        aborts=_ABORTS,
+        decode_only=_DECODE_ONLY,
+    ),
     "many": Configuration(
         tuple(Request(3 + 7 * i % 40, 5 + 3 * i % 20, i) for i in range(64)),
         blocks=513,
@@ -171,6 +196,11 @@ def serve(configuration: Configuration) -> dict[str, Any]:
                 images.setdefault(request.images_at, []).append(sequence.request_id)
         for name in images.pop(steps, ()):
             engine.scheduler.set_schedulable(name)
+        for at, number in configuration.aborts:
+            if at == steps and number < len(engine.sequences):
+                engine.scheduler.abort_sequence([engine.sequences[number].request_id])
+        if steps in configuration.decode_only:
+            engine.scheduler.decode_step = 1
         engine.step()
         steps += 1
         assert steps < 5000, "no progress"
