@@ -19,7 +19,7 @@ from figures import Figures
 
 HERE = Path(__file__).parent
 MILLION = 1_000_000
-PARTS = ("recorder", "size", "check", "replay", "linear", "recorded", "production")
+PARTS = ("recorder", "size", "check", "replay", "linear", "recorded", "production", "requests")
 STEP_LIMIT = 1.5
 """Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
 
@@ -219,6 +219,12 @@ class Bench:
         from production import production
 
         production(self.folder, self.figures, quick=self.quick)
+
+    def requests(self) -> None:
+        """What recording a request scheduler costs per step."""
+        from request_steps import request_steps
+
+        request_steps(self.folder, self.figures, quick=self.quick)
 
 
 def _millions(ops: int) -> str:

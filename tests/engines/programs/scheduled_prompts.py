@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,15 @@ STEPS = 4
 def main(programs: str, model: str) -> None:
     """Decode one prompt per step, between the step and its output; one more step has nothing to compute."""
     sys.path.insert(0, programs)
-    import llama_prompt
     import xllamacpp
+
+    llama_prompt: Any = importlib.import_module("llama_prompt")
 
     options = SimpleNamespace(
         model=model, context=256, ubatch=32, gpu_layers=99, threads=1, kv_host=False, split_mode="layer",
         verbosity=0, defaults=False,
     )  # fmt: skip
-    server = xllamacpp.Server(llama_prompt._params(xllamacpp, options))  # type: ignore[arg-type]
+    server = xllamacpp.Server(llama_prompt._params(xllamacpp, options))
     recorder = SchedulerRecorder("halves", "1", {"slots": 1}, [PoolRow("kv", 16, 1, 16)])
     for step in range(STEPS):
         key = f"request {step}"

@@ -19,7 +19,7 @@ from tapedelay.formats.validate import validate
 from tapedelay.recorder.requests import PoolRow, SchedulerRecorder, stop
 from tapedelay.recorder.spools import collect_all
 
-EXAMPLES = 2000 if os.environ.get("TAPEDELAY_SOAK") else 40
+EXAMPLES = 1000 if os.environ.get("TAPEDELAY_SOAK") else 40
 KEYS = st.sampled_from("abcdef")
 WORDS = st.sampled_from([None, None, "stop", "length"])
 STEP = st.lists(
@@ -139,8 +139,11 @@ def joined(before: list[Any], after: list[Any]) -> tuple[Any, ...]:
     out = list(before)
     for event in after:
         last = out[-1] if out else None
-        alike = isinstance(last, Changed) and isinstance(event, Changed)
-        if alike and (last.action, last.request) == (event.action, event.request):
+        if (
+            isinstance(last, Changed)
+            and isinstance(event, Changed)
+            and (last.action, last.request) == (event.action, event.request)
+        ):
             out[-1] = last._replace(units=(*last.units, *event.units))
         else:
             out.append(event)
