@@ -41,6 +41,7 @@ _FOREIGN = (
     (b"\x28\xb5\x2f\xfd", "a zstd file"),
     (b"\x7fELF", "a program"),
     (b"TDSPOOL", "a spool"),
+    (b"TDREQSTS", "a spool"),
     (b"{", "a JSON file"),
 )
 
@@ -121,7 +122,7 @@ class DirectoryContainer:
         # other files (an editor's, a file manager's) are no part of the tape
         self._names = tuple(n for n in present if _MEMBER.fullmatch(n))
         if "manifest.json" not in self._names:
-            spool = any(n.endswith(".rec") for n in present)
+            spool = any(n.endswith((".rec", ".frames")) for n in present)
             raise NotATape(
                 "a spool, which is not a tape yet" if spool else "a directory without manifest.json",
                 expected="a directory with manifest.json and NAME.arrow files",

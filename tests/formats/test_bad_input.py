@@ -45,6 +45,7 @@ from .damage import Json, change_manifest, ipc, read_all, replace_table
         ("trace.json", b'{"traceEvents": []}', "JSON"),
         ("half.zip", b"PK\x03\x04", "damaged zip"),
         ("a.rec", b"TDSPOOL0" + bytes(56), "spool"),
+        ("a.frames", b"TDREQSTS" + bytes(32), "spool"),
     ],
 )
 def test_foreign_files(tmp_path: Path, name: str, data: bytes, word: str) -> None:
@@ -73,9 +74,10 @@ def test_missing(tmp_path: Path) -> None:
 def test_directories_of_other_things(tmp_path: Path) -> None:
     with pytest.raises(NotATape):
         open_tape(tmp_path)
-    (tmp_path / "1-2.rec").write_bytes(b"x")
-    with pytest.raises(NotATape, match="spool"):
-        open_tape(tmp_path)
+    for name in ("requests-1-0.frames", "1-2.rec"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(NotATape, match="spool"):
+            open_tape(tmp_path)
     (tmp_path / MANIFEST_NAME).write_text('{"name": "an extension"}')
     with pytest.raises(NotATape, match="something else"):
         open_tape(tmp_path)
