@@ -19,7 +19,7 @@ class TransformersDriver:
 
     name = "transformers"
     inputs = frozenset({"submit", "abort", "step", "output"})
-    shrinks = ("num_sectors", "max_batch_tokens", "max_requests_per_batch")
+    shrinks: tuple[str, ...] = ("num_sectors", "max_batch_tokens", "max_requests_per_batch")
     exempt = frozenset({"I2"})
     """With batches in flight it frees and hands out units in the order of the device's stream, on purpose."""
 

@@ -83,15 +83,15 @@ def _sharing_not_counted() -> AbstractContextManager[None]:
     return _replaced(_ledger(), "acquire", acquire)
 
 
-def _token_lost_on_preempt() -> AbstractContextManager[None]:
-    """A preempted request forgets the last token that it had."""
+def _token_doubled_on_preempt() -> AbstractContextManager[None]:
+    """A preempted request is computed again with its last token twice."""
     states = watch.module("requests").RequestState
     original = states.create_equivalent_initial_request
 
     def create_equivalent_initial_request(self: Any) -> Any:
         state = original(self)
-        if self.generated_tokens:
-            del state.initial_tokens[-1], state.remaining_prefill_tokens[-1]
+        state.initial_tokens.append(state.initial_tokens[-1])
+        state.remaining_prefill_tokens.append(state.initial_tokens[-1])
         return state
 
     return _replaced(states, "create_equivalent_initial_request", create_equivalent_initial_request)
@@ -102,5 +102,5 @@ FAULTS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "waiting-not-dequeued-on-abort": _not_dequeued_on_abort,
     "unit-freed-twice": _freed_twice,
     "sharing-not-counted": _sharing_not_counted,
-    "token-lost-on-preempt": _token_lost_on_preempt,
+    "token-doubled-on-preempt": _token_doubled_on_preempt,
 }
