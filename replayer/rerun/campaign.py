@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,10 @@ from .workers import Died, Worker
 
 __all__ = ["Campaign", "Found", "Outcome", "Planted"]
 
-_PLANT_RUNS = 80
+_SAME_AIM = 3
+"""Variants in which the same aim is tried, for each part of the aims."""
+_PLANT_AIMS = 70
+_PLANT_RUNS = 100
 """Runs with one planted fault; after that comes the next."""
 _PLANT_S = 20.0
 _PLANT_SHARE = 0.25
@@ -236,10 +239,24 @@ class Campaign:
         self._try(crew, self._kept(random_recipes(facts, self._seed)))
 
     def _aims(self, plain: Iterable[Recipe], facts: Facts, part: int) -> Iterator[Recipe]:
-        """Yield aims, in turn from each variant: what needs less of something is not kept to the end."""
-        lists = [aimed(v, self._moments.get(v, ()), facts, part) for v in plain]
-        for row in itertools.zip_longest(*lists):
-            yield from self._kept(r for r in row if r is not None)
+        """Yield aims, in turn from each variant; the same one only in a few of them.
+
+        Those variants come first in which requests are in most phases.
+        """
+        turns = [(v, self._moments.get(v, [])) for v in plain]
+        turns.sort(key=lambda t: -len({phase for phase, *_ in t[1]}))
+        tried = Counter[tuple[str, str, str, str, int]]()
+        lists = [deque(aimed(variant, moments, facts, part)) for variant, moments in turns]
+        while any(lists):
+            for left in lists:
+                while left:
+                    recipe = left.popleft()
+                    (aim,) = recipe.aims
+                    key = aim.action, aim.phase, aim.place, aim.word, aim.count
+                    if tried[key] < _SAME_AIM:
+                        tried[key] += 1
+                        yield from self._kept([recipe])
+                        break
 
     def _kept(self, recipes: Iterable[Recipe]) -> Iterator[Recipe]:
         """Leave out what `only` does not name."""
@@ -325,8 +342,9 @@ class Campaign:
         runs = 0
         for name in names:
             most = _PLANT_RUNS if self._plant is None else 10 * _PLANT_RUNS
+            aims = self._aims(plain[1:], facts, 0)
             recipes = itertools.chain(
-                plain[1:], self._aims(plain[1:], facts, 0), random_recipes(facts, self._seed)
+                itertools.islice(aims, _PLANT_AIMS), plain[1:], aims, random_recipes(facts, self._seed)
             )
             violation, made = self._planted(crew, name, itertools.islice(recipes, most), start + most_s)
             runs += made

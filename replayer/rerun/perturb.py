@@ -12,7 +12,7 @@ from .protocol import Driver, Unsupported
 from .recipe import Recipe
 from .scenario import Input, Scenario
 
-__all__ = ["perturb", "run_recipe"]
+__all__ = ["bare", "perturb", "run_recipe"]
 
 
 def run_recipe(
@@ -62,11 +62,18 @@ def perturb(base: Scenario, recipe: Recipe, driver: Driver) -> Scenario:
     return base.but(config=config, inputs=tuple(inputs))
 
 
+def bare(base: Scenario) -> Scenario:
+    """Return a scenario whose steps have no numbers and whose outputs no answers: as recipes want it."""
+    cast = {s.request for s in base.submissions()}
+    return base.but(inputs=tuple(i for given in base.inputs if (i := _of(given, cast)) is not None))
+
+
 def _of(given: Input, cast: set[int]) -> Input | None:
     """Return an input as far as it is about these requests."""
     about = given.about()
     if given.kind in ("step", "output"):
-        return replace(given, step=None, answers=None)
+        bare = given.step is None and given.answers is None
+        return given if bare else replace(given, step=None, answers=None)
     if not about:
         return given
     left = tuple(r for r in about if r in cast)

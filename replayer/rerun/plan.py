@@ -21,6 +21,7 @@ _WHOLE = 8
 """Requests up to which a recording is perturbed as a whole."""
 
 _GAP = 2
+_CAST = 4
 _LEVELS = 3
 _DECODE_ONLY = 8
 _PAUSED_CALLS = 5
@@ -96,29 +97,33 @@ def variants(facts: Facts) -> list[Recipe]:
     Those that cost least come first.
     """
     casts = _casts(facts)
-    shrunk: list[tuple[tuple[str, int], ...]] = [()]
-    for level in range(_LEVELS):
-        shrunk += [((key, n - 1 - level),) for key, n in facts.shrinks if level < n]
-    for one, other in itertools.combinations([k for k, _ in facts.shrinks], 2):
-        counts = dict(facts.shrinks)
-        shrunk.append(((one, counts[one] - 1), (other, counts[other] - 1)))
     pressures = [""]
     pressures += ["decode_only"] * ("decode_only" in facts.inputs) + ["delay"] * (facts.depth > 1)
-    made = [
-        Recipe(cast=cast, shrink=less, pressure=pressure, gap=_GAP)
-        for less in shrunk
-        for pressure in pressures
-        for cast in casts
+    made = [Recipe(cast=cast, gap=_GAP) for cast in casts]
+    turn = itertools.cycle(casts)
+    made += [Recipe(cast=next(turn), shrink=less, gap=_GAP) for less in _shrunk(facts)]
+    made += [
+        Recipe(cast=next(turn), shrink=less, pressure=pressure, gap=_GAP)
+        for pressure in pressures[1:]
+        for less in [(), *_shrunk(facts)]
     ]
-    first = made[0]
-    made += [first.but(order="together"), first.but(order="reversed")]
+    made += [made[0].but(order="together"), made[0].but(order="reversed")]
     for flag in filter(None, (facts.session_flag, facts.blocked_flag)):
-        made += [
-            Recipe(cast=cast, shrink=less, gap=_GAP, flags=((cast[0], flag),))
-            for less in shrunk[: 1 + len(facts.shrinks)]
-            for cast in casts
-            if cast
-        ]
+        for less in [(), *_shrunk(facts)[: len(facts.shrinks)]]:
+            cast = next(turn)
+            first = (cast or facts.requests)[0]
+            made.append(Recipe(cast=cast, shrink=less, gap=_GAP, flags=((first, flag),)))
+    return made
+
+
+def _shrunk(facts: Facts) -> list[tuple[tuple[str, int], ...]]:
+    """Return what can be less: one thing by several degrees, the least first, then two at once."""
+    made: list[tuple[tuple[str, int], ...]] = []
+    for level in range(_LEVELS):
+        made += [((key, n - 1 - level),) for key, n in facts.shrinks if level < n]
+    for one, other in itertools.combinations([k for k, _ in facts.shrinks], 2):
+        counts = dict(facts.shrinks)
+        made.append(((one, counts[one] - 1), (other, counts[other] - 1)))
     return made
 
 
@@ -137,7 +142,7 @@ def aimed(variant: Recipe, moments: Iterable[tuple[str, str, int]], facts: Facts
         others.
     """
     seen = {(phase, place): n for phase, place, n in moments}
-    order = ("prefill", "preempted", "in flight", "chunk", "blocked", "decode", "waiting", "finished")
+    order = ("preempted", "chunk", "blocked", "prefill", "in flight", "decode", "waiting", "finished")
     assert set(order) - {"in flight"} == set(PHASES)
     made: dict[Aim, None] = {}
     for phase, place in itertools.product(order, PLACES):
@@ -145,7 +150,9 @@ def aimed(variant: Recipe, moments: Iterable[tuple[str, str, int]], facts: Facts
         nth = (0, n // 2, n - 1)[part]
         if n and nth not in (0, n // 2, n - 1)[:part]:
             made.update(dict.fromkeys(_actions(phase, place, nth, facts)))
-    return [variant.but(aims=(aim,)) for aim in made]
+    # Every state is aimed at with the first action before any is with the next.
+    actions = list(ACTIONS)
+    return [variant.but(aims=(aim,)) for aim in sorted(made, key=lambda a: actions.index(a.action))]
 
 
 def random_recipes(facts: Facts, seed: int) -> Iterator[Recipe]:
@@ -160,10 +167,10 @@ def _casts(facts: Facts) -> list[tuple[int, ...]]:
     if len(every) <= _WHOLE:
         return [()]
     starts = [0, len(every) // 3, 2 * len(every) // 3]
-    casts = [every[s : s + 4] for s in starts]
+    casts = [every[s : s + _CAST] for s in starts]
     if facts.sessions:
         among = every.index(facts.sessions[0])
-        casts.insert(0, every[max(0, among - 1) : among + 3])
+        casts.insert(0, every[max(0, among - 1) : among - 1 + _CAST])
     return list(dict.fromkeys(casts))
 
 

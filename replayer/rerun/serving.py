@@ -14,7 +14,7 @@ from typing import Any
 from ...formats.errors import InfrastructureError
 from .aiming import Aimed
 from .drive import Limits, Run, run
-from .perturb import perturb
+from .perturb import bare, perturb
 from .plan import facts_of
 from .protocol import Driver, Unsupported
 from .recipe import Recipe
@@ -78,7 +78,7 @@ class Server:
         }
 
     def _set_base(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._base = Scenario.from_dict(message["scenario"])
+        self._base = bare(Scenario.from_dict(message["scenario"]))
         return {"facts": facts_of(self._base, self._mine).as_dict()}
 
     def _recipe(self, message: Mapping[str, Any]) -> dict[str, Any]:

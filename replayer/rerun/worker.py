@@ -5,6 +5,7 @@ Standard library only: it runs in the engine's own Python. Started by `workers.p
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -52,6 +53,9 @@ def main(path: str) -> None:
         number += 1
         told(IDLE, "")
         answer = server.handle(json.loads(line))
+        if number == 1:
+            gc.collect()
+            gc.freeze()  # what an engine's import leaves behind need not be looked through in every run
         told(IDLE, "answer")
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
