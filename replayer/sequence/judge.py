@@ -7,17 +7,20 @@ not reported again at every later command. ``formats/LITMUS.md`` says what each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from ...formats.errors import UsageError
 from ...formats.sequence import INVARIANTS, Command
 from ...formats.sequence.commands import problem
-from ...formats.shown import plural
 from .violation import Violation
 
 __all__ = ["Judge", "judge"]
 
 _SHOWN = 8
+_NAMES = 32
+"""Names in the words of a violation, and beside them."""
+
 _PASSES = 3
 
 
@@ -35,7 +38,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.count = 0
-        self._owners: dict[str, set[str]] = {}
+        self._owners: dict[str, dict[str, None]] = {}
         self._filled: set[str] = set()
         self._steps: dict[str, list[str]] = {}
         self._uses: dict[str, dict[str, int]] = {}
@@ -43,6 +46,7 @@ class Judge:
         self._mail: dict[str, str] = {}
         self._capacity: dict[str, int] = {}
         self._taken: dict[str, dict[str, int]] = {}
+        self._takes: dict[str, int] = {}
         self._live: dict[str, None] = {}
         self._ended: set[str] = set()
         self._aborted: set[str] = set()
@@ -130,88 +134,88 @@ class Judge:
 
     def _alloc(self, args: tuple[str, ...]) -> None:
         request, *units = args
-        owned, used = [], []
+        owned, used = _Few(), _Few()
         for unit in units:
             owners = self._owners.get(unit)
             if owners is None:
-                self._owners[unit] = {request}
+                self._owners[unit] = {request: None}
             else:
-                owned.append(f"{unit} (owned by {_list(sorted(owners))})")
-                owners.add(request)
+                owned.add(unit, "owned by", owners)
+                owners[request] = None
             if unit in self._uses:
-                used.append(unit)
+                used.add(unit, "in flight in", self._uses[unit])
             self._filled.discard(unit)
-        if owned:
-            words = f"{_list(owned)} handed out to {request}"
-            self._say("I1", "handed out while owned", words, _first_words(owned))
-        if used:
-            words = f"{self._with_steps(used)} handed out to {request}"
-            self._say("I2", "handed out while in flight", words, used)
+        if owned.count:
+            self._say("I1", "handed out while owned", f"{owned.text()} handed out to {request}", owned.names)
+        if used.count:
+            self._say(
+                "I2", "handed out while in flight", f"{used.text()} handed out to {request}", used.names
+            )
 
     def _share(self, args: tuple[str, ...]) -> None:
         request, *units = args
-        again = []
+        again = _Few()
         for unit in units:
-            owners = self._owners.setdefault(unit, set())
+            owners = self._owners.setdefault(unit, {})
             if request in owners:
-                again.append(unit)
-            owners.add(request)
-        if again:
-            self._say(
-                "I1", "shared by its owner", f"{request} shares {_list(again)}, which it owns already", again
-            )
+                again.add(unit)
+            owners[request] = None
+        if again.count:
+            words = f"{request} shares {again.text()}, which it owns already"
+            self._say("I1", "shared by its owner", words, again.names)
 
     def _free(self, args: tuple[str, ...]) -> None:
         request, *units = args
-        twice, foreign, used = [], [], []
+        twice, foreign, used = _Few(), _Few(), _Few()
         for unit in units:
             owners = self._owners.get(unit)
             if owners is None:
-                twice.append(unit)
+                twice.add(unit)
             elif request not in owners:
-                foreign.append(f"{unit} (owned by {_list(sorted(owners))})")
+                foreign.add(unit, "owned by", owners)
             else:
-                owners.remove(request)
+                del owners[request]
                 if not owners:  # it goes back: from here on it can be handed out
                     del self._owners[unit]
                     if unit in self._uses:
-                        used.append(unit)
-        if twice or foreign:
-            parts = [f"{_list(twice)}, which nobody owns"] if twice else []
-            parts += [f"{_list(foreign)}"] if foreign else []
-            what = "freed while free" if twice else "freed by one that does not own it"
-            self._say("I1", what, f"{request} frees {' and '.join(parts)}", twice + _first_words(foreign))
-        if used:
-            self._say("I2", "freed while in flight", f"{request} frees {self._with_steps(used)}", used)
+                        used.add(unit, "in flight in", self._uses[unit])
+        if twice.count or foreign.count:
+            parts = [f"{twice.text()}, which nobody owns"] if twice.count else []
+            parts += [foreign.text()] if foreign.count else []
+            what = "freed while free" if twice.count else "freed by one that does not own it"
+            self._say("I1", what, f"{request} frees {' and '.join(parts)}", twice.names + foreign.names)
+        if used.count:
+            self._say("I2", "freed while in flight", f"{request} frees {used.text()}", used.names)
 
     def _fill(self, args: tuple[str, ...]) -> None:
         self._filled.update(_some(args))
 
     def _read(self, args: tuple[str, ...]) -> None:
-        empty = [u for u in _some(args) if u not in self._filled]
-        if empty:
-            words = f"{_list(empty)} read, never filled since it was handed out"
-            self._say("I10", "read before it was filled", words, empty)
+        empty = _Few()
+        for unit in _some(args):
+            if unit not in self._filled:
+                empty.add(unit)
+        if empty.count:
+            words = f"{empty.text()} read, never filled since it was handed out"
+            self._say("I10", "read before it was filled", words, empty.names)
 
     # --- steps and transfers ---
 
     def _launch(self, args: tuple[str, ...]) -> None:
         step, request, *units = args
         self._passes = 0
-        foreign = []
+        foreign = _Few()
         mine = self._steps.setdefault(step, [])
         for unit in units:
-            owners = self._owners.get(unit)
-            if owners is None:
-                foreign.append(f"{unit} (owned by nobody)")
-            elif request not in owners:
-                foreign.append(f"{unit} (owned by {_list(sorted(owners))})")
+            owners = self._owners.get(unit, {})
+            if request not in owners:
+                foreign.add(unit, "owned by", owners or ("nobody",))
             uses = self._uses.setdefault(unit, {})
             uses[step] = uses.get(step, 0) + 1
             mine.append(unit)
-        if foreign:
-            words = f"{step} uses {_list(foreign)} for {request}"
-            self._say("I4", "a step uses what its request does not own", words, _first_words(foreign))
+        if foreign.count:
+            words = f"{step} uses {foreign.text()} for {request}"
+            self._say("I4", "a step uses what its request does not own", words, foreign.names)
 
     def _retire(self, args: tuple[str, ...]) -> None:
         (step,) = args
@@ -223,9 +227,6 @@ class Judge:
                 del uses[step]
                 if not uses:
                     del self._uses[unit]
-
-    def _with_steps(self, units: list[str]) -> str:
-        return _list([f"{u} (in flight in {_list(list(self._uses[u]))})" for u in units])
 
     # --- counters, mailboxes, capacities ---
 
@@ -265,9 +266,10 @@ class Judge:
         name, request = args
         taken = self._taken.setdefault(name, {})
         taken[request] = taken.get(request, 0) + 1
-        most, now = self._capacity.get(name), sum(taken.values())
+        now = self._takes[name] = self._takes.get(name, 0) + 1
+        most = self._capacity.get(name)
         if most is not None and now > most:
-            words = f"{request} takes {name}: {now} taken of {most} (by {_list(list(taken))})"
+            words = f"{request} takes {name}: {now} taken of {most} (by {_list(taken)})"
             self._say("I9", "capacity exceeded", words, [name])
 
     def _give(self, args: tuple[str, ...]) -> None:
@@ -278,8 +280,11 @@ class Judge:
             self._say("I1", "given back without being taken", words, [name])
             return
         taken[request] -= 1
+        self._takes[name] -= 1
         if not taken[request]:
             del taken[request]
+            if not taken:
+                del self._taken[name]
 
     # --- passes ---
 
@@ -290,9 +295,9 @@ class Judge:
             return
         self._passes += 1
         if self._passes == _PASSES:
-            waiting = list(self._live)
-            words = f"{_PASSES} passes in a row without progress while {_list(waiting)} wait"
-            self._say("I5", "no progress", words + ("s" if len(waiting) == 1 else ""), waiting)
+            words = f"{_PASSES} passes in a row without progress while {_list(self._live)} wait"
+            words += "s" if len(self._live) == 1 else ""
+            self._say("I5", "no progress", words, list(islice(self._live, _NAMES)))
 
     def _progress(self, args: tuple[str, ...]) -> None:
         () = args
@@ -300,11 +305,14 @@ class Judge:
 
     def _idle(self, args: tuple[str, ...]) -> None:
         () = args
-        held = [f"{u} (owned by {_list(sorted(o))})" for u, o in self._owners.items()]
-        slots = [f"{name} (taken by {_list(list(t))})" for name, t in self._taken.items() if t]
-        if held or slots:
-            words = f"idle, but {_list(held + slots)} {'is' if len(held + slots) == 1 else 'are'} held"
-            self._say("I3", "held when idle", words, _first_words(held + slots))
+        held = _Few(len(self._owners) + len(self._taken))
+        for unit, owners in islice(self._owners.items(), _NAMES):
+            held.add(unit, "owned by", owners)
+        for name, taken in islice(self._taken.items(), _NAMES):
+            held.add(name, "taken by", taken)
+        if held.count:
+            words = f"idle, but {held.text()} {'is' if held.count == 1 else 'are'} held"
+            self._say("I3", "held when idle", words, held.names)
 
     def _note(self, args: tuple[str, ...]) -> None:
         """A note has no effect."""
@@ -331,10 +339,33 @@ def _malformed(command: Command) -> UsageError:
     return UsageError(found, expected=expected, next_step="formats/LITMUS.md lists the commands")
 
 
-def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {plural(len(names) - _SHOWN, 'more', 'more')}"
+def _list(names: Collection[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    return _more(list(islice(names, _SHOWN)), len(names))
 
 
-def _first_words(texts: list[str]) -> list[str]:
-    return [t.split(" ", 1)[0] for t in texts]
+def _more(shown: list[str], count: int) -> str:
+    text = ", ".join(shown)
+    return text if count <= len(shown) else f"{text} and {count - len(shown):,} more"
+
+
+class _Few:
+    """The first few of many things: a hostile file may name thousands in each of thousands of lines."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.names: list[str] = []
+        self.count = count
+        self._known = count > 0
+        self._texts: list[str] = []
+
+    def add(self, name: str, relation: str = "", to: Collection[str] = ()) -> None:
+        """Take one more, and what it is in relation to."""
+        self.count += not self._known
+        if len(self.names) < _NAMES:
+            self.names.append(name)
+        if len(self._texts) < _SHOWN:
+            self._texts.append(f"{name} ({relation} {_list(to)})" if relation else name)
+
+    def text(self) -> str:
+        """Return the first ones in words, and how many more there are."""
+        return _more(self._texts, self.count)

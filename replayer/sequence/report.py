@@ -19,6 +19,9 @@ MAX_VIOLATIONS = 20_000
 
 _MAX_KINDS = 1_000
 _HISTORY = 8
+_HISTORIES = 50
+"""Commands that are shown before a violation, and kinds of violations for which they are looked up."""
+
 _EVERY = 4096
 _POOL = re.compile(r"[A-Za-z_]+")
 
@@ -203,7 +206,7 @@ def report_on(
     report.commands = judge.count
     report.requests = len(requests)
     report.kinds = sorted(kinds.values(), key=lambda k: k.accepted)
-    _histories(report.kinds, stream)
+    _histories(report.kinds[:_HISTORIES], stream)
     return report
 
 

@@ -31,7 +31,7 @@ def judged(sequence: list[Command]) -> list[tuple[int, str]]:
 
 
 @settings(
-    max_examples=3_000 if SOAK else 150,
+    max_examples=1_000 if SOAK else 150,
     deadline=None,
     derandomize=True,
     database=None,

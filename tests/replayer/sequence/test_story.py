@@ -197,9 +197,11 @@ def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
         t.given("pause", word="keep")
     elif kind == "session":
         t.step(0, decided("prefill", 0, 3, 0)).output(0, answered(0, 1, "length"))
-    columns: dict[str, Any] = {"throttled": {"word": "throttled"}, "decode_only": {"decode_only": True}}.get(
-        kind, {}
-    )
+    columns: dict[str, Any] = {}
+    if kind == "throttled":
+        columns["word"] = kind
+    elif kind == "decode_only":
+        columns["decode_only"] = True
     for n in range(1, 6):
         t.step(n, **columns)
     assert "pass" not in told(t.tape())
