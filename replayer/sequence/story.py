@@ -78,6 +78,8 @@ class _Story:
         self._units: dict[int, dict[str, None]] = {}
         self._live: set[int] = set()
         self._running: set[int] = set()
+        self._begun: set[int] = set()
+        """Live requests that have run."""
         self._blocked: set[int] = set()
         self._outside: set[int] = set()
         """Live requests that wait for another chunk of their prompt, or may wait for something else."""
@@ -139,7 +141,7 @@ class _Story:
             yield from self._telling.given(told)
 
     def _over(self, request: int) -> None:
-        for state in (self._live, self._running, self._blocked, self._outside):
+        for state in (self._live, self._running, self._begun, self._blocked, self._outside):
             state.discard(request)
 
     def _event(self, event: object) -> Iterator[Command]:
@@ -183,6 +185,7 @@ class _Story:
             for s in given.scheduled:
                 if s.request not in self._running:
                     self._running.add(s.request)
+                    self._begun.add(s.request)
                     yield Command("schedule", (f"R{s.request}",))
                 yield Command("launch", (f"S{step}", f"R{s.request}", *self._units.get(s.request, ())))
         elif not self._flying:
@@ -195,7 +198,8 @@ class _Story:
                 self._told_idle = True
                 yield Command("idle")
             return
-        waits = self._live - self._blocked
+        # Behind a request that cannot be scheduled yet new ones may have to wait, those that ran may not.
+        waits = self._begun - self._blocked if self._blocked else self._live
         if self._paused or given.decode_only or given.word == "throttled" or self._outside or not waits:
             return
         self._still += 1

@@ -211,6 +211,17 @@ def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
         assert len(found(still(t, 6).tape())) == 1
 
 
+@pytest.mark.parametrize("ran", [False, True])
+def test_behind_a_request_that_cannot_be_scheduled_yet(ran: bool) -> None:
+    """New ones may wait there; one that ran, and was preempted, may not."""
+    t = Told().begin().submit(0, 20)
+    if ran:
+        t.step(0, *t.blocks("alloc", 0, 1, 2), decided("prefill", 0, 20, 0)).output(0)
+        t.step(1, decided("preempt", 0), *t.blocks("free", 0, 1, 2))
+    t.submit(1, 3, ["blocked"])
+    assert [f[:2] for f in found(still(t, 2).tape())] == ["I5"] * ran
+
+
 def test_an_engine_may_need_more_patience() -> None:
     t = still(Told().begin().submit(0), count=6)
     assert told(t.tape(), Manners(patience=5)).count("pass") == 4
