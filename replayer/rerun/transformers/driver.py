@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from tapedelay.recorder.engines.transformers import watch
 from tapedelay.replayer.rerun.protocol import Engine, Submission, TokenSource, Unsupported
 
 __all__ = ["TransformersDriver"]
@@ -39,6 +40,11 @@ class TransformersDriver:
         version = str(transformers.__version__)
         if tuple(int(n) for n in version.split(".")[:2] if n.isdigit()) < _OLDEST:
             raise Unsupported(f"transformers {version} is older than 5.19, whose scheduler is known here")
+        try:
+            for slow in ("torch._dynamo", f"{watch.PACKAGE}.continuous_api"):  # here, not in the first run
+                importlib.import_module(slow)
+        except ImportError as e:
+            raise Unsupported(f"transformers {version} has no continuous batching here ({e})") from None
         return version
 
     def depth(self, config: Mapping[str, Any]) -> int:

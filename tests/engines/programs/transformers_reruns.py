@@ -94,7 +94,7 @@ def cancelled(scenario: Scenario, steps: int, every: int) -> Iterator[Run]:
 
 
 def kinds(runs: Iterator[Run]) -> tuple[dict[Kind, Run], int, int]:
-    """Return the first run of each kind of violation, the count of runs, and of those that ended without one."""
+    """Return the first run of each kind of violation, how many runs, and how many ended without one."""
     found: dict[Kind, Run] = {}
     count = undrained = 0
     for one in runs:
