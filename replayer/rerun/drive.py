@@ -504,6 +504,8 @@ class _Loop:
         if why is None:
             return
         self._watch.stalled(state, why)
+        if not self._limits.stop_at_first:
+            return  # what comes next was recorded, and may help
         self.result.error = "no progress"
         raise _Stop
 

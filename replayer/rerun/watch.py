@@ -297,5 +297,6 @@ class Watch:
         return [f"R{n} ({r.phase})" for n, r in state.requests.items() if r.phase in _WORKING]
 
     def _say(self, invariant: str, what: str, words: str) -> None:
-        if invariant not in self._exempt:
+        known = any(v.kind == (invariant, what) for v in self.violations)
+        if invariant not in self._exempt and not known:
             self.violations.append(Violation(invariant, what, words, len(self.commands), self._call))
