@@ -22,6 +22,7 @@ _HISTORY = 8
 _HISTORIES = 50
 """Commands that are shown before a violation, and kinds of violations for which they are looked up."""
 
+_FATES = ("preempt", "resume", "abort", "finish")
 _EVERY = 4096
 _POOL = re.compile(r"[A-Za-z_]+")
 
@@ -218,15 +219,33 @@ def signature(v: Violation) -> str:
 
 def _histories(kinds: Sequence[Kind], stream: Callable[[], Iterable[Seen]]) -> None:
     """Find for each kind the commands that led to its first example."""
-    wanted = [(k, _about(k.first), deque[tuple[int, str]](maxlen=_HISTORY)) for k in kinds]
+    past = [_Past(k) for k in kinds]
     last = max((k.first.violation.at for k in kinds), default=0)
     for at, command in _upto(stream, last):
         words = frozenset((*command.args, command.verb))
-        for kind, about, kept in wanted:
-            if at <= kind.first.violation.at and not about.isdisjoint(words):
-                kept.append((at, command.text()))
-    for kind, _, kept in wanted:
-        kind.history = tuple(kept)
+        for of in past:
+            if at <= of.kind.first.violation.at:
+                of.see(at, command, words)
+    for of in past:
+        of.kind.history = tuple(of.kept)
+
+
+class _Past:
+    """Keeps what the first example of a kind is about, and the fates of those who got its unit."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.kept: deque[tuple[int, str]] = deque(maxlen=_HISTORY)
+        self._about = _about(kind.first)
+        self._owners: set[str] = set()
+
+    def see(self, at: int, command: Command, words: frozenset[str]) -> None:
+        """Take the next command; `words` are its verb and arguments."""
+        about = not self._about.isdisjoint(words)
+        if about and command.verb in ("alloc", "share"):
+            self._owners.add(command.args[0])
+        if about or (command.verb in _FATES and command.args[0] in self._owners):
+            self.kept.append((at, command.text()))
 
 
 def _about(placed: Placed) -> frozenset[str]:

@@ -257,6 +257,7 @@ def test_check_says_what_is_held(tmp_path: Path, capsys: Capture) -> None:
         "  I3: nothing is held when the scheduler is idle",
         "  at command 8, input 4, step 1",
         "  2  alloc R0 kv1 kv2",
+        "  7  abort R0",
         "  8  idle",
     ]
     assert out.err == f"next: tapedelay rerun {path} --engine vllm\n"
