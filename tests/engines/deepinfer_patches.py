@@ -36,8 +36,8 @@ _DROPPED_BY_PROMPT_STEP = """                ignored_seqs.push_back(seq);
 """
 _DROPPED_BY_DECODE_STEP = """            if ((*it)->is_finished()) {
 """
-_HEAD_WAITS = """                auto can_allocate = _can_allocate_with_state(seq->get_num_blocks());
-                if (can_allocate == AllocStatus::LATER) {
+_NEXT_OF_QUEUE = """        while (!waiting.empty()) {
+            auto &seq = waiting.front();
 """
 _WATERMARK = "bool want = (get_gpu_cache_usage() <= GPU_CACHE_PREFILL_WATERMARK)"
 
@@ -64,19 +64,21 @@ REPAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     # The head of the queue waits for units that one behind it owns: that one goes first.
     "preempted": (
         (
-            _HEAD_WAITS,
-            _HEAD_WAITS
-            + """                    auto owns = [](const auto &other) {
-                        return !other->is_finished() && other->schedule.schedulable &&
-                               !other->cache.block_table.empty();
-                    };
-                    auto owner = std::find_if(waiting.begin(), waiting.end(), owns);
-                    if (repaired("preempted") && owner != waiting.end()) {
-                        auto first = *owner;
-                        waiting.erase(owner);
-                        waiting.push_front(std::move(first));
-                        continue;
-                    }
+            _NEXT_OF_QUEUE,
+            """        while (!waiting.empty()) {
+            if (repaired("preempted") && waiting.front()->cache.block_table.empty()) {
+                auto owns = [](const auto &other) {
+                    bool may_run = !other->is_finished() && other->schedule.schedulable;
+                    return may_run && !other->cache.block_table.empty();
+                };
+                auto owner = std::find_if(waiting.begin(), waiting.end(), owns);
+                if (owner != waiting.end()) {
+                    auto first = *owner;
+                    waiting.erase(owner);
+                    waiting.push_front(std::move(first));
+                }
+            }
+            auto &seq = waiting.front();
 """,
         ),
     ),

@@ -125,7 +125,8 @@ def alone(config: Config, submission: Submission) -> bool:
     """Return whether a request can finish under this configuration when it has the scheduler for itself."""
     longest = submission.prompt_tokens + (submission.max_tokens or config.max_model_len)
     longest = min(longest, config.max_model_len + 1)
-    blocks = -(-(longest + config.zero_overhead) // config.block_size)
+    # One more than it needs: where no block is free, a decode step preempts even what needs none.
+    blocks = -(-(longest + config.zero_overhead) // config.block_size) + 1
     if blocks > config.num_blocks - 1 or (config.num_states and config.num_states < 2):
         return False
     if not config.chunked_prefill:
