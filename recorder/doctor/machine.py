@@ -32,9 +32,11 @@ def look_at_machine(folder: Path) -> list[Finding]:
         Where tapes would be written.
     """
     from .drivers import look_at_nvml, look_at_vulkan
+    from .schedulers import look_at_schedulers
 
     found = [_python(), *_plugin(), *look_at_place(folder)]
-    return found + [look() for look in (_limits, _clock, _cores, _tracing, look_at_nvml, look_at_vulkan)]
+    found += [look() for look in (_limits, _clock, _cores, _tracing, look_at_nvml, look_at_vulkan)]
+    return found + look_at_schedulers()
 
 
 def _python() -> Finding:

@@ -51,7 +51,7 @@ def test_this_machine(tmp_path: Path) -> None:
         assert found[code].state == OK, found[code]
     assert set(found) == {
         "python", "plugin", "tap", "space", "mapping", "holes", "limits", "clock", "cores", "ptrace", "nvml",
-        "vulkan",
+        "vulkan", "vllm", "deepinfer", "transformers",
     }  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""What the doctor says of engines with a request scheduler, in Pythons that have them or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tapedelay.recorder.doctor.finding import LIMIT, NO, OK, Finding
+from tapedelay.recorder.doctor.schedulers import TRIED, look_at_schedulers
+from tapedelay.recorder.hook.engine_hook import SCHEDULERS
+
+
+def installed(folder: Path, module: str, version: str, *, whole: bool = True) -> None:
+    """Make a package that looks as if an engine were installed; importing it would fail."""
+    name, *rest = module.split(".")
+    place = folder / name
+    place.mkdir()
+    (place / "__init__.py").write_text("raise SystemExit('the doctor imported it')")
+    if whole:
+        for part in rest[:-1]:
+            place /= part
+            place.mkdir()
+        (place / f"{rest[-1]}.py").touch()
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all this Python imports engines from."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for name in [m for m in sys.modules if m.split(".")[0] in TRIED]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def found() -> dict[str, Finding]:
+    return {f.code: f for f in look_at_schedulers()}
+
+
+def test_every_engine_that_is_hooked_has_a_row(look: Path) -> None:
+    rows = found()
+    assert set(rows) == {module.split(".")[0] for module in SCHEDULERS} == set(TRIED)
+    assert {f.state for f in rows.values()} == {LIMIT}
+    assert "make engine-vllm" in rows["vllm"].remedy
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_an_engine_that_is_there(look: Path, module: str) -> None:
+    name = module.split(".")[0]
+    installed(look, module, TRIED[name] + ".0")
+    assert found()[name] == Finding(
+        name, OK, f"{name} {TRIED[name]}.0: its request scheduler can be recorded, and rerun here"
+    )
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_another_version(look: Path, module: str) -> None:
+    name = module.split(".")[0]
+    installed(look, module, TRIED[name] + "7.1")
+    assert found()[name].state == LIMIT
+    assert TRIED[name] in found()[name].found
+
+
+@pytest.mark.parametrize("module", SCHEDULERS)
+def test_a_version_without_what_is_hooked(look: Path, module: str) -> None:
+    name = module.split(".")[0]
+    installed(look, module, TRIED[name] + ".0", whole=False)
+    assert found()[name].state == NO
+    assert module in found()[name].found
