@@ -64,7 +64,7 @@ def export(
     """Write TAPE in another form.
 
     \b
-    litmus    a small text that people can read and edit
+    litmus    a small text that people can read and edit; of a request scheduler, a sequence
     perfetto  a timeline for the Perfetto UI; needs the package perfetto
     html      one page about a finding of `check`, for any browser
     """
@@ -140,8 +140,12 @@ def _text(text: str, rows: int, asked: Asked, following: str, *, unit: str = "op
 
 def _litmus(tape: Tape, asked: Asked) -> None:
     from ...formats.litmus import print_litmus
+    from .sequences import has_only_schedulers, sequence_of
 
     following = f"tapedelay check {quoted(asked.output or '')}"
+    if has_only_schedulers(tape):
+        _text(*sequence_of(tape), asked, following, unit="commands")
+        return
     _text(print_litmus(tape), tape.table("ops").num_rows, asked, following)
 
 

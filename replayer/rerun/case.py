@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...formats.errors import LitmusError
-from ...formats.litmus.words import Spot, integer, shown
+from ...formats.notation import Spot, integer, shown
 from ...formats.requests.words import ANSWER_WORDS
 from ...formats.sequence import INVARIANTS, Drive, DriveInput, PoolLine, Sequence
 from ..sequence import judge

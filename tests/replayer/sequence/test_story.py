@@ -307,6 +307,20 @@ def test_ops_and_schedulers_in_one_tape(tmp_path: Path, capsys: Capture) -> None
     assert "; 0 violations in 1 request and 1 step of vllm 0.32.0" in out
 
 
+def test_a_scheduler_is_written_as_a_sequence(tmp_path: Path, capsys: Capture) -> None:
+    path, out = tmp_path / "leak.tape", tmp_path / "leak.litmus"
+    write_tape(leaking().tape(), path)
+    assert run(["export", str(path), "--format", "litmus", "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: 8 commands\n"
+    assert out.read_text().startswith("# engine: vllm 0.32.0\nseq\narrive R0\nalloc R0 kv1 kv2\n")
+    assert out.read_text().endswith("abort R0\nidle\nviolates: I3@8\n")
+    assert run(["check", str(out), "--expect"]) == 0
+    several = tmp_path / "two.tape"
+    write_tape(leaking().begin().submit(1).tape(), several)
+    assert run(["export", str(several), "--format", "litmus"]) == 2
+    assert "2 request schedulers (expected one)" in capsys.readouterr().err
+
+
 def test_two_schedulers(capsys: Capture, tmp_path: Path) -> None:
     t = leaking()
     t.begin("toy", None).submit(1).step(0, *t.blocks("alloc", 1, 1), decided("prefill", 1, 3, 0))
