@@ -27,7 +27,22 @@ def bound(**changes: Any) -> dict[str, Any]:
         prefill_any_attempt_interval=3,
     )
     group = SimpleNamespace(size=lambda: 1)
-    given = (4, "blocks", None, 77_777, group, settings, 0, 0, 2**30, None, [], 1, 1000, False)
+    given: tuple[Any, ...] = (
+        4,
+        "blocks",
+        None,
+        77_777,
+        group,
+        settings,
+        0,
+        0,
+        2**30,
+        None,
+        [],
+        1,
+        1000,
+        False,
+    )
     return arguments(given[:6], dict(zip(ARGUMENTS[6:], given[6:], strict=True))) | changes
 
 
@@ -71,7 +86,7 @@ def test_a_module_without_the_scheduler_is_refused() -> None:
 
 
 def test_a_build_without_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InfrastructureError, match="no torch"):
         build.compiled(tmp_path, tmp_path)
 
@@ -79,7 +94,7 @@ def test_a_build_without_torch_says_so(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_download_that_fails_says_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(build.sys, "executable", str(tmp_path / "none"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
     assert build.main([str(tmp_path / "made")]) == 5
     assert f"downloading deepinfer=={build.VERSION}" in capsys.readouterr().err
     assert not (tmp_path / "made" / "source").exists()
