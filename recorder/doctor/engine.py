@@ -156,11 +156,19 @@ def _recorded(spools: Sequence[Spool], result: Recording) -> Iterator[Finding]:
                 seen.add(device.name)
                 yield _device(device, index in used, result.computes.get(device.name, 0))
     if result.written:
-        yield Finding("records", OK, f"{result.ops:,} ops on {result.queues} queues were recorded")
+        yield from _schedulers(result)
+        if result.ops or not result.schedulers:
+            yield Finding("records", OK, f"{result.ops:,} ops on {result.queues} queues were recorded")
         yield from _notes(result)
     if result.lost:
         found = f"{result.lost:,} records were lost"
         yield Finding("lost", LIMIT, found, "record on a machine with more cores, or a faster disk")
+
+
+def _schedulers(result: Recording) -> Iterator[Finding]:
+    for engine, count in result.schedulers.items():
+        many = f"{count} request scheduler{'s' * (count != 1)} of {engine}"
+        yield Finding("scheduler", OK, f"{many}: every input and decision is recorded")
 
 
 def _tap(result: Recording) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,3 +73,37 @@ def test_a_version_without_what_is_hooked(look: Path, module: str) -> None:
     installed(look, module, TRIED[name] + ".0", whole=False)
     assert found()[name].state == NO
     assert module in found()[name].found
+
+
+PROGRAM = """
+from tapedelay.recorder.requests import PoolRow, SchedulerRecorder
+
+recorder = SchedulerRecorder("toy", "1", {}, [PoolRow("kv", 4)])
+recorder.submit("a", prompt_tokens=3)
+"""
+
+
+def test_a_program_whose_scheduler_is_recorded(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tapedelay",
+            "doctor",
+            "--json",
+            "-o",
+            tmp_path,
+            "--",
+            sys.executable,
+            program,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    told = {f["code"]: f for f in json.loads(done.stdout)["engine"]}
+    assert told["scheduler"]["found"] == "1 request scheduler of toy: every input and decision is recorded"
+    assert "records" not in told, "nothing else was recorded, and that is no fault"
+    assert done.returncode == 0, done.stderr
