@@ -7,164 +7,25 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...formats.errors import InfrastructureError
-from ...formats.sequence.commands import Command
 from .outside import fits
-from .protocol import Answer, BlockChange, Decision, Driver, Engine, Pool, Reaction, State, Unsupported
+from .protocol import Answer, Decision, Driver, Engine, Pool, Reaction, State, Unsupported
+from .results import Call, Hook, Limits, Moment, Run
 from .scenario import Input, Scenario
-from .violation import Violation
 from .watch import Watch
 
 __all__ = ["Call", "Hook", "Limits", "Moment", "Run", "run"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a run is given up.
-
-    Attributes
-    ----------
-    max_steps : int
-        Steps in all.
-    slack_steps : int
-        Steps without progress, beside those that would compute everything known once more.
-    settle_steps : int
-        Steps after the last request has ended, for engines that give units back in the step after.
-    stop_at_first : bool
-        End with the first call that shows a violation.
-    """
-
-    max_steps: int = 20_000
-    slack_steps: int = 64
-    settle_steps: int = 2
-    stop_at_first: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call to the engine.
-
-    Attributes
-    ----------
-    given : Input
-        What was asked; an ``output`` has the answers that were given.
-    reaction : Reaction
-        What the engine did.
-    step : int
-        Number of the step that it made or answered, -1 for other inputs.
-    free : mapping of str to int
-        Free units of each pool after it; empty where nobody looked.
-    answers : tuple of Answer or None
-        Of an ``output``: the answers that the scenario gives; None: `drive` worked them out.
-    at : int
-        How many commands stood before it.
-    """
-
-    given: Input
-    reaction: Reaction
-    step: int = -1
-    free: Mapping[str, int] = field(default_factory=dict)
-    answers: tuple[Answer, ...] | None = None
-    at: int = 0
-
-
-@dataclass(slots=True)
-class Run:
-    """What came of a scenario.
-
-    Attributes
-    ----------
-    scenario : Scenario
-        What was asked for.
-    calls : list of Call
-        What was really called, in order, the drain included.
-    given : int
-        How many of the calls come from the scenario and the hook; the drain made the others.
-    commands : list of Command
-        The same as a sequence.
-    violations : list of Violation
-        What is wrong.
-    drained : bool
-        Everything ended.
-    steps : int
-        Steps made.
-    skipped : Counter of str
-        Inputs that did not apply (an abort of a request that never arrived), or that the engine does not
-        have, by kind.
-    lacking : Counter of str
-        Those among them that the engine does not have.
-    error : str or None
-        Why it ended early, if it did.
-    pools : tuple of Pool
-        The pools that the scheduler was really built with.
-    """
-
-    scenario: Scenario
-    calls: list[Call] = field(default_factory=list)
-    given: int = 0
-    commands: list[Command] = field(default_factory=list)
-    violations: list[Violation] = field(default_factory=list)
-    drained: bool = False
-    steps: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    lacking: Counter[str] = field(default_factory=Counter)
-    error: str | None = None
-    pools: tuple[Pool, ...] = ()
-
-    @property
-    def events(self) -> Iterator[tuple[int, Decision | BlockChange]]:
-        """Every event with the index of its call."""
-        return ((i, event) for i, call in enumerate(self.calls) for event in call.reaction.events)
-
-    def made(self) -> Scenario:
-        """Return the scenario as it was really run, what a hook inserted included.
-
-        Steps have no numbers and outputs no answers in it, but where those were given on purpose: it can be
-        cut down and runs again alike.
-        """
-        inputs = (replace(c.given, step=None, answers=c.answers) for c in self.calls[: self.given])
-        return self.scenario.but(inputs=tuple(inputs))
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What a hook sees before each call.
-
-    Attributes
-    ----------
-    state : State
-        What is visible of the scheduler.
-    coming : Input or None
-        What is called next; None: nothing, everything has ended.
-    previous : str
-        Kind of the call before.
-    in_flight : tuple of int
-        Requests with output outstanding, oldest step first.
-    flights : int
-        Steps with output outstanding.
-    depth : int
-        How many may be.
-    """
-
-    state: State
-    coming: Input | None
-    previous: str
-    in_flight: tuple[int, ...]
-    flights: int
-    depth: int
-
-
 _ASKED_MOST = 64
 """How often the drain tells the same request the same: a hook may block it or pause the scheduler again."""
 
-Hook = Callable[[Moment], Sequence[Input]]
-"""Returns inputs to be called before the one that comes; asked again until it returns none."""
-
 _MOST_INSERTED = 1000
+_STEPS_IN_VAIN = 8
 
 
 def run(
@@ -248,6 +109,8 @@ class _Loop:
         self._emitted: Counter[int] = Counter()
         self._known: State | None = None
         self._previous = ""
+        self._refused: set[tuple[str, int | None]] = set()
+        self._waiting_in_vain = 0
 
     def run(self, drain: bool) -> Run:
         scenario = self.result.scenario
@@ -540,7 +403,10 @@ class _Loop:
                     self.result.error = f"{coming.text()} has no effect"
                     raise _Stop
             if self.result.skipped[coming.kind] > skipped and coming.kind not in ("step", "output"):
-                self.result.error = f"the engine has no {coming.kind}, without which it cannot be drained"
+                self._refused.add((coming.kind, coming.request))
+            if self._waiting_in_vain > _STEPS_IN_VAIN:
+                kinds = ", ".join(sorted({kind for kind, _ in self._refused}))
+                self.result.error = f"the engine refuses {kinds}, without which it cannot be drained"
                 raise _Stop
         for _ in range(self._limits.settle_steps):
             self._do(Input("step"))
@@ -554,16 +420,21 @@ class _Loop:
         """Return the next call on the way to the end; None at the end."""
         phases = [r.phase for r in state.requests.values()]
         working = any(p in ("waiting", "prefill", "decode", "preempted") for p in phases)
-        if state.paused:
+        if state.paused and ("resume", None) not in self._refused:
             return Input("resume")
+        if state.paused:
+            self._waiting_in_vain += 1
         if self._flights and (len(self._flights) >= self._depth or not working or self._idle_step()):
             return Input("output")
         if working and not self._watch.stuck:
             return Input("step")
         for phase, kind in (("blocked", "set_schedulable"), ("chunk", "next_chunk")):
             for number, request in state.requests.items():
-                if request.phase == phase:
+                if request.phase == phase and (kind, number) not in self._refused:
                     return Input(kind, request=number, last=kind == "next_chunk")
+        if not working and ("blocked" in phases or "chunk" in phases):
+            self._waiting_in_vain += 1  # one that was aborted may leave in the next step
+            return Input("step")
         return Input("step") if working else None
 
     def _idle_step(self) -> bool:
