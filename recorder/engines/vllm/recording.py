@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from ...requests import PoolRow, SchedulerRecorder, enabled
+from ...requests import PoolRow, SchedulerRecorder, enabled, stop
 from ...requests.spool import said
 from .described import config_of
 from .watch import attach
@@ -53,8 +53,28 @@ def _record(scheduler: Any) -> None:
             [PoolRow("kv", pool.num_gpu_blocks, 1, tokens)],
         )
         attach(scheduler, recorder, _say)
+        _end_with_core()
     except Exception as e:
         _say(e)
+
+
+def _end_with_core() -> None:
+    """Let a core that has its process to itself end the recording before it takes itself down.
+
+    That waits for its workers; after 5 s its parent kills it, and the recording would look cut off.
+    """
+    cls = getattr(sys.modules.get("vllm.v1.engine.core"), "EngineCoreProc", None)
+    original = getattr(cls, "shutdown", None)
+    if original is None or getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        stop()
+        return original(self, *args, **kwargs)
+
+    setattr(shutdown, _MARK, True)
+    cls.shutdown = shutdown  # type: ignore[union-attr]
 
 
 def _say(fault: Exception) -> None:
