@@ -230,9 +230,9 @@ class Watch:
                 words = f"R{request} shows at position {at} what belongs " + (
                     "elsewhere" if other is None else f"at {other}"
                 )
+                box, came = f"tokens-R{request}", "elsewhere" if other is None else str(other)
                 self._prove(
-                    Command("put", (f"tokens-R{request}", f"R{request}@{at}")),
-                    Command("get", (f"tokens-R{request}", f"R{request}@{'?' if other is None else other}")),
+                    Command("put", (box, f"R{request}:{at}")), Command("get", (box, f"R{request}:{came}"))
                 )
                 self._say("I6", f"a token is {where}", words)
                 at = at if other is None else other

@@ -177,6 +177,9 @@ class ToyDriver:
     name = "toy"
     inputs = INPUTS
     shrinks: tuple[str, ...] = ("kv_units", "token_budget", "max_running", "slots", "depth")
+    session_flag = "session"
+    blocked_flag = "blocked"
+    words: Mapping[str, tuple[str, ...]] = {"pause": ("wait", "keep"), "cache_reset": ("", "running")}
 
     def version(self) -> str:
         """Return the version."""

@@ -26,7 +26,7 @@ class Fault:
     words : str
         What the scheduler does wrong.
     breaks : frozenset of str
-        Invariants of which it breaks at least one; ``raises``, ``hangs``, ``crashes`` and ``tokens`` besides.
+        Invariants of which it breaks at least one; ``raises``, ``hangs`` and ``crashes`` besides.
     owner : type
         Class that is patched.
     methods : mapping of str to callable
@@ -55,6 +55,7 @@ class Fault:
 _finish, _preempt, _release = Scheduler.finish, Scheduler.preempt, Scheduler.release
 _late, _accept, _written = Scheduler.late, Scheduler.accept, Scheduler.written
 _holds_back, _drop, _abort = Scheduler.holds_back, Scheduler.drop, Scheduler.abort
+_admit = Scheduler._admit
 _match, _schedule, _set_priority = Scheduler._match, Scheduler._schedule, Scheduler.set_priority
 _forget_pending, _resume, _cache_reset = Scheduler.forget_pending, Scheduler.resume, Scheduler.cache_reset
 _give = UnitPool.give
@@ -101,6 +102,12 @@ def _prompts_wait_for_the_preempted(self: Scheduler, request: Request, decode_on
     return stalled or _holds_back(self, request, decode_only)
 
 
+def _all_or_nothing(self: Scheduler, request: Request, budget: int, rows: list[Row]) -> bool:
+    if request.status == "preempted" and self.units_for(len(request.tokens)) > self.kv.free_count:
+        return False
+    return _admit(self, request, budget, rows)
+
+
 def _late_is_shown(self: Scheduler, request: Request, tokens: Sequence[int]) -> None:
     if tokens:
         self.emitted.append((request.number, tuple(tokens)))
@@ -118,8 +125,10 @@ def _finish_at_once(self: Scheduler, request: Request) -> None:
     _finish(self, request)
 
 
-def _forget_nothing(self: Scheduler, request: Request) -> None:
-    """Steps in flight are taken for those of the next chunk."""
+def _forget_but_not_the_steps(self: Scheduler, request: Request) -> None:
+    request.pending = max(request.pending, 0)
+    _forget_pending(self, request)
+    request.stale = 0
 
 
 def _pending_twice(self: Scheduler, request: Request) -> None:
@@ -260,8 +269,9 @@ FAULTS: dict[str, Fault] = {
         ),
         _fault(
             "preempted-blocks",
-            "no prompt goes on while a preempted request waits",
+            "no prompt goes on while a preempted request waits for all of its units",
             "I5",
+            _admit=_all_or_nothing,
             holds_back=_prompts_wait_for_the_preempted,
         ),
         _fault("late-shown", "what comes after an abort is shown", "I8", late=_late_is_shown),
@@ -272,14 +282,14 @@ FAULTS: dict[str, Fault] = {
         _fault(
             "preempted-in-flight",
             "a request in flight is preempted",
-            "I2 I7 tokens",
+            "I2 I6 I7",
             _victim=_victims_in_flight,
         ),
         _fault(
             "stale-taken",
             "what was in flight at the end of a chunk is taken for the next one",
-            "tokens I7",
-            forget_pending=_forget_nothing,
+            "I6 I7",
+            forget_pending=_forget_but_not_the_steps,
         ),
         _fault(
             "pending-twice",
@@ -328,7 +338,7 @@ FAULTS: dict[str, Fault] = {
         _fault(
             "token-again",
             "a preempted request forgets its last token and shows it again",
-            "tokens",
+            "I6",
             preempt=_forget_a_token,
         ),
         _fault(

@@ -16,7 +16,7 @@ STOP = -1
 """The token that ends an answer."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
     """One request; its status is `waiting`, `running`, `preempted`, `chunk` (no input left) or `finished`."""
 
@@ -229,6 +229,8 @@ class Scheduler:
         self._owner = request.number
         for unit in shared:
             self.kv.touch(unit)
+        if shared:
+            self._block("kv", "read", shared)
         request.kv += shared
         request.computed = computed
         self._take(request, needed)
@@ -274,10 +276,11 @@ class Scheduler:
             if request.status == "finished":
                 self.late(request, answers.get(request.number, ()))
                 continue
-            self.written(request, row.computed + row.count)
             if request.stale:
                 request.stale -= 1
-            elif row.gives:
+                continue
+            self.written(request, row.computed + row.count)
+            if row.gives:
                 request.pending -= 1
                 self.tokens_in_flight -= 1
                 self.accept(request, answers.get(request.number, ()))
@@ -314,6 +317,9 @@ class Scheduler:
         request.status = "chunk"
         request.limit = request.made
         if request.chunks:
+            # The last token of a turn was never an input: the chunk stands in its place.
+            request.tokens.pop()
+            request.computed = min(request.computed, len(request.tokens))
             at = len(request.tokens)
             request.tokens += [self.source(request.number, at + n) for n in range(request.chunks.pop(0))]
             request.prompt = len(request.tokens)
@@ -323,7 +329,9 @@ class Scheduler:
 
     def written(self, request: Request, tokens: int) -> None:
         """Units of a request are filled up to a token."""
-        if self.sharing and request.status != "finished":
+        if self.sharing:
+            self._owner = request.number
+            self._block("kv", "fill", request.kv[: self.units_for(tokens)])
             for n in range(min(tokens, len(request.tokens)) // self.unit_tokens):
                 self.kv.remember(request.kv[n], tuple(request.tokens[: (n + 1) * self.unit_tokens]))
 

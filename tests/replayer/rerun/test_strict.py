@@ -1,0 +1,124 @@
+"""A strict rerun: nothing differs, and whatever differs is said, with both sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tapedelay.formats.load import load_tape
+from tapedelay.replayer.rerun.drive import Limits, run
+from tapedelay.replayer.rerun.from_tape import Recording, recording_of
+from tapedelay.replayer.rerun.protocol import BlockChange, Decision
+from tapedelay.replayer.rerun.scenario import Scenario
+from tapedelay.replayer.rerun.strict import Divergence, Recorded, compare, recorded_of
+
+from .searching import RECORDINGS
+from .taping import taped
+from .toy import FAULTS, ToyDriver
+
+
+@pytest.fixture(params=sorted(RECORDINGS))
+def recording(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Recording:
+    """Each recording of the toy, from its tape."""
+    return recording_of(load_tape(taped(RECORDINGS[request.param], tmp_path, monkeypatch)))
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
+    return recording_of(load_tape(taped(RECORDINGS["plain"], tmp_path, monkeypatch)))
+
+
+def diverged(recording: Recording, recorded: list[Recorded] | None = None) -> Divergence | None:
+    """Rerun it and compare with what was recorded, or with something else."""
+    limits = Limits(stop_at_first=False)
+    made = run(recording.scenario, ToyDriver(), limits=limits, drain=False)
+    return compare(list(recording.recorded) if recorded is None else recorded, made)
+
+
+def test_a_recording_is_rerun_exactly(recording: Recording) -> None:
+    assert recording.steps > 5
+    assert any(isinstance(e, BlockChange) for r in recording.recorded for e in r.events)
+    assert sum(bool(r.free) for r in recording.recorded) > 3
+    assert diverged(recording) is None
+
+
+def test_a_scenario_and_its_recording_survive_json(recording: Recording) -> None:
+    assert Scenario.from_dict(recording.scenario.as_dict()) == recording.scenario
+    assert recorded_of([r.as_dict() for r in recording.recorded]) == list(recording.recorded)
+
+
+@pytest.mark.parametrize("what", ["scheduled", "blocks", "free", "decided"])
+def test_every_change_of_a_recording_diverges(plain: Recording, what: str) -> None:
+    """One number of one event is another one: that input and that field are named."""
+    for index, was in enumerate(plain.recorded):
+        changed = _changed(was, what)
+        if changed is None:
+            continue
+        recorded = list(plain.recorded)
+        recorded[index] = changed
+        found = diverged(plain, recorded)
+        assert found is not None
+        assert found.index == index
+        assert what in {d.name for d in found.differences}
+        assert what not in found.equal
+        return
+    pytest.fail(f"no input has {what}")
+
+
+def _changed(was: Recorded, what: str) -> Recorded | None:
+    if what == "free":
+        return replace(was, free={p: n + 1 for p, n in was.free.items()}) if was.free else None
+    events = list(was.events)
+    for n, event in enumerate(events):
+        if isinstance(event, BlockChange) and what == "blocks":
+            events[n] = replace(event, units=(event.units[0] + 1, *event.units[1:]))
+        elif isinstance(event, Decision) and event.kind in ("prefill", "decode") and what == "scheduled":
+            events[n] = replace(event, tokens=(event.tokens or 0) + 1)
+        elif isinstance(event, Decision) and event.kind == "finish" and what == "decided":
+            del events[n]
+        else:
+            continue
+        return replace(was, events=tuple(events))
+    return None
+
+
+def test_equal_rows_are_folded(plain: Recording) -> None:
+    index, was = next((n, r) for n, r in enumerate(plain.recorded) if len(r.events) > 3)
+    recorded = list(plain.recorded)
+    last = next(e for e in reversed(was.events) if isinstance(e, BlockChange))
+    more = BlockChange(last.action, last.pool, (31,), last.request)
+    recorded[index] = replace(was, events=(*was.events, more))
+    found = diverged(plain, recorded)
+    assert found is not None
+    (difference,) = found.differences
+    assert difference.name == "blocks"
+    assert difference.equal_before == sum(len(e.units) for e in was.events if isinstance(e, BlockChange))
+    assert difference.recorded == (f"{last.action} {last.pool}31 R{last.request}",)
+    assert difference.rerun == ()
+    assert "scheduled" in found.equal
+
+
+@pytest.mark.parametrize("name", ["kept-mid-prefill", "free-count", "pending-twice"])
+def test_a_scheduler_that_changed_diverges_or_is_found(plain: Recording, name: str) -> None:
+    """A fault on the recorded path: strict does not call that run equal and clean."""
+    with FAULTS[name].planted():
+        made = run(plain.scenario, ToyDriver(), limits=Limits(stop_at_first=False), drain=False)
+        found = compare(list(plain.recorded), made)
+    without = run(plain.scenario, ToyDriver(), limits=Limits(stop_at_first=False), drain=False)
+    assert not without.violations
+    # kept-mid-prefill needs an abort, which a clean recording has not
+    assert (found is not None or bool(made.violations)) == (name != "kept-mid-prefill")
+
+
+def test_an_input_that_the_engine_no_longer_has_diverges(plain: Recording) -> None:
+    inputs = list(plain.scenario.inputs)
+    del inputs[3]
+    fewer = replace(plain, scenario=plain.scenario.but(inputs=tuple(inputs)))
+    found = diverged(fewer)
+    assert found is not None
+    assert found.index == 3
+    assert found.words or found.differences

@@ -1,0 +1,178 @@
+"""Workers: a scheduler that crashes or hangs is a finding; what ends a worker from outside is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tapedelay.formats.errors import InfrastructureError, Unsupported
+from tapedelay.replayer.rerun.budget import budget_of
+from tapedelay.replayer.rerun.campaign import Campaign, Outcome
+from tapedelay.replayer.rerun.crew import Crew
+from tapedelay.replayer.rerun.recipe import Aim, Recipe
+from tapedelay.replayer.rerun.scenario import Scenario
+from tapedelay.replayer.rerun.violation import CRASH, HANG
+from tapedelay.replayer.rerun.workers import Died, Worker
+
+from .searching import RECORDINGS
+
+TOY = "toy:ToyDriver"
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _toy_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+def worker(timeout_s: float = 30.0) -> Worker:
+    return Worker(TOY, timeout_s=timeout_s)
+
+
+@pytest.fixture
+def opened() -> Iterator[Worker]:
+    with worker() as made:
+        made.start()
+        yield made
+
+
+def abort(phase: str, scenario: str) -> tuple[Scenario, Recipe]:
+    shrink = (("kv_units", 0),) if phase == "preempted" else ()
+    return RECORDINGS[scenario], Recipe(shrink=shrink, aims=(Aim("abort", phase, "output"),))
+
+
+def message(recipe: Recipe, plant: str) -> dict[str, object]:
+    return {"do": "recipe", "recipe": recipe.as_dict(), "plant": plant}
+
+
+def died(scenario: Scenario, recipe: Recipe, plant: str, timeout_s: float = 30.0) -> Died:
+    with worker(timeout_s) as made:
+        made.start()
+        made.ask({"do": "base", "scenario": scenario.as_dict()})
+        assert not made.ask({"do": "recipe", "recipe": recipe.as_dict()})["violations"]
+        with pytest.raises(Died) as e:
+            made.ask(message(recipe, plant))
+        return e.value
+
+
+def test_a_crash_in_a_call_is_a_finding() -> None:
+    found = died(*abort("preempted", "long"), "crashes").violation
+    assert found is not None
+    assert found.invariant == CRASH
+    assert "SIGABRT" in found.words
+    assert found.call > 0
+
+
+def test_a_call_that_does_not_come_back_is_a_finding() -> None:
+    found = died(*abort("chunk", "session"), "hangs", timeout_s=1.5).violation
+    assert found is not None
+    assert found.invariant == HANG
+    assert found.what == "abort does not come back"
+
+
+def test_a_worker_that_is_killed_says_nothing_about_the_engine(opened: Worker) -> None:
+    assert opened._process is not None
+    os.kill(opened._process.pid, signal.SIGKILL)
+    with pytest.raises(Died) as e:
+        opened.ask({"do": "base", "scenario": RECORDINGS["plain"].as_dict()})
+    assert e.value.violation is None
+    assert "SIGKILL" in e.value.words
+
+
+def test_an_engine_that_is_not_there_is_said() -> None:
+    with worker() as made, pytest.raises(Unsupported, match="nosuch"):
+        made._engine = "nosuch"
+        made.start()
+
+
+def test_a_python_that_is_not_there_is_infrastructure() -> None:
+    with Worker(TOY, python="/nonexistent/python") as made, pytest.raises(InfrastructureError):
+        made.start()
+
+
+def test_an_adapter_that_fails_is_infrastructure(opened: Worker) -> None:
+    bad = RECORDINGS["plain"].but(config={})
+    with pytest.raises(InfrastructureError, match="adapter failed"):
+        opened.ask({"do": "scenario", "scenario": bad.as_dict()})
+
+
+def test_what_an_engine_prints_does_not_disturb_the_answers(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import os\nfrom toy import ToyDriver\n"
+        "class Loud(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        print('{}'); os.write(1, b'{\"drained\": false}\\n')\n"
+        "        return super().build(config, tokens)\n"
+    )
+    import sys
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with Worker("loud:Loud") as made:
+            made.start()
+            answer = made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert answer["drained"]
+
+
+def test_a_crash_is_tried_again_and_counts_once() -> None:
+    scenario, recipe = abort("preempted", "long")
+    with Crew(worker, 2, scenario.as_dict()) as crew:
+        jobs = [(n, message(recipe, "crashes" if n == 1 else "")) for n in range(4)]
+        told = {t.job: t for t in crew.run(jobs)}
+    assert sorted(told) == [0, 1, 2, 3]
+    assert told[1].violation is not None
+    assert told[1].answer is None
+    assert all(told[n].answer is not None and not told[n].trouble for n in (0, 2, 3))
+
+
+def campaign(scenario: str, runs: int, seed: int = 0, **more: object) -> Outcome:
+    made = Campaign(
+        RECORDINGS[scenario],
+        lambda: worker(5.0),
+        budget=budget_of(f"{runs} runs"),
+        seed=seed,
+        **more,  # type: ignore[arg-type]
+    )
+    return made.run()
+
+
+def test_a_campaign_is_clean_and_bites() -> None:
+    out = campaign("plain", 60)
+    assert out.verdict == "clean"
+    assert out.planted.name
+    assert out.planted.found is not None
+    assert 55 <= out.runs <= 60
+    assert out.actions["abort"] > 5
+    assert not out.unjudged
+    assert not out.troubles
+
+
+def test_a_campaign_whose_fault_is_not_found_judges_nothing() -> None:
+    """The fault of a session on a recording without one cannot show."""
+    out = campaign("plain", 5, plant="kept-in-chunk", only=frozenset({"delay"}))
+    assert out.planted.found is None
+    assert not out.found
+    assert out.verdict == "cannot judge"
+
+
+def test_a_crash_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine crashes by itself here: its adapter plants the fault."""
+    monkeypatch.setattr("tests_toy_unused", None, raising=False) if False else None
+    out = Campaign(
+        RECORDINGS["long"],
+        lambda: Worker("crashing:Crashing", timeout_s=10.0),
+        budget=budget_of("60 runs"),
+        only=frozenset({"abort"}),
+        reduce_s=6.0,
+    ).run()
+    kinds = [f for f in out.found.values() if f.violation.invariant == CRASH]
+    assert kinds
+    assert kinds[0].reduced is not None
+    assert len(kinds[0].reduced.submissions()) <= 3
+    assert "> abort" in kinds[0].litmus
