@@ -108,7 +108,7 @@ def test_dump(written: Path, run_cli: Any) -> None:
         "ops{6} op=60 kind=wait queue=2 issuer=0 sync=0 sync_of=50 access_set=0 issue_ns=12 origin=observed",
         "nodes{0} graph=0 node=0 op=MUL_MAT op_params=00ff dtype=f32 shape=[4,2,1,1] strides=[4,16,32,32] "
         "sources=[1,2] flags=0 is_input=false is_output=true",
-        'requests{0} request=0 process=0 prompt_tokens=12 flags=["stream","echo"]',
+        'requests{0} request=0 scheduler=0 prompt_tokens=12 flags=["stream","echo"] id_rank=1',
         "telemetry{0} at_ns=4 device=1 metric=power value=12.5 unit=W",
     ):
         assert line in lines
