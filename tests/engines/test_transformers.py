@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 RUNS = ("fifo", "prefill_first", "unshared", "window", "sessions")
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 EVERY = 1 if SOAK else 6
-STALL = "I5 no progress"
+STALL = "I5 no progress: new requests are blocked until one ends, and none runs"
 UPDATED = "raised KeyError in mark_complete_blocks during output"
 SHOWN = "I8 shown after the abort"
 

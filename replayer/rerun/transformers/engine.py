@@ -181,6 +181,12 @@ class TransformersEngine:
         """Whether the oldest output has to come before any other input: the loop allows no more steps."""
         return len(self._flying) >= self._depth
 
+    def stalled(self) -> str:
+        """Say why nothing is scheduled, where it can be seen."""
+        if self._scheduler.block_new_requests and not self._scheduler.active_requests:
+            return "new requests are blocked until one ends, and none runs"
+        return ""
+
     # --- what is visible ---
 
     def state(self) -> State:
