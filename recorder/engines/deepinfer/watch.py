@@ -28,6 +28,23 @@ _IN_FLIGHT_MAX = 64
 """Steps whose output is awaited; no more than two are."""
 
 
+def _longest_first(row: tuple[int, int, int, bool]) -> tuple[int, int]:
+    """Return the place of a row in a step that decodes.
+
+    The scheduler sorts such a step by length, with a sort that leaves the order of equals open: that order
+    is none of its decisions, and changes with every step.
+    """
+    return -(row[1] + row[2]), row[0]
+
+
+def _difference(old: list[int], now: list[int]) -> tuple[list[int], list[int]]:
+    """Return the units that are gone and those that are new, each in its list's order."""
+    if now[: len(old)] == old:
+        return [], now[len(old) :]
+    before, after = set(old), set(now)
+    return [u for u in old if u not in after], [u for u in now if u not in before]
+
+
 class Watch:
     """One scheduler.
 
@@ -62,12 +79,15 @@ class Watch:
         self._sequences: dict[int, Any] = {}
         self._by_request: dict[str, list[int]] = {}
         self._held: dict[int, list[list[int]]] = {}
+        self._counts: dict[int, int] = {}
+        """How many blocks of each request are in `_held`."""
         self._lengths: dict[int, list[int]] = {}
         """Of each request: tokens known, tokens that it may still produce."""
         self._running: set[int] = set()
         self._releases: set[int] = set()
-        self._flying: dict[int, int] = {}
-        """Steps in flight: identity of the scheduler's outputs to the step's number."""
+        self._flying: dict[int, tuple[int, list[int]]] = {}
+        """Steps in flight: identity of the scheduler's outputs to the step's number and its requests."""
+        self._answering: list[int] = []
         self._steps = 0
         self._decode_step = 0
         self._preempted = 0
@@ -132,48 +152,59 @@ class Watch:
         """Tell what a step is."""
         self._decode_step = scheduler.decode_step
         prompt = bool(outputs.prompt_run)
-        rows = [(m.seq_id, q := m.seqlen_q, m.seqlen_k - q, prompt) for m in metadata]
+        keys = [m.seq_id for m in metadata]
+        rows = [
+            (key, tokens, after - tokens, prompt)
+            for key, tokens, after in zip(
+                keys, [m.seqlen_q for m in metadata], [m.seqlen_k for m in metadata], strict=True
+            )
+        ]
+        if not prompt:
+            rows.sort(key=_longest_first)
         finished = [s.seq_id for s in outputs.finished_seqs]
         self._releases.update(finished)
-        left = self._left(scheduler, len(rows) if prompt else len(finished))
-        changed = {*left, *self._preempting(scheduler)}
-        self._moved((r[0] for r in rows), metadata, [k for k in self._sequences if k in changed])
+        left = self._left(scheduler, len(keys) if prompt else len(finished))
+        others = {*left, *self._preempting(scheduler)}
+        grown = self._grown(keys, metadata)
+        if others:
+            grown += [k for k in self._sequences if k in others]
+        self._moved(grown)
         for key in left:
             self._forget(key)
         self._to.schedule(rows)
         if not prompt:
-            self._running = {r[0] for r in rows}
+            self._running = set(keys)
         if len(self._flying) >= _IN_FLIGHT_MAX:
             del self._flying[next(iter(self._flying))]
-        self._flying[id(outputs)] = self._steps
+        self._flying[id(outputs)] = self._steps, keys
         self._steps += 1
         self._maybe_end()
 
     def output(self, outputs: Any) -> None:
         """Begin an output."""
         self._settle()
-        self._to.begin("output", step=self._flying.pop(id(outputs), None))
+        step, self._answering = self._flying.pop(id(outputs), (None, []))
+        self._to.begin("output", step=step)
 
     def answered(self, outputs: Any, pushed: Sequence[int], tokens: Sequence[int], unfinished: int) -> None:
         """Tell what the model gave, and who has ended with it."""
         rows: list[tuple[int, int, str | None]] = []
         ended: list[int] = []
-        prompt = bool(outputs.prompt_run)
-        for sequence, count, token in zip(outputs.scheduled_seqs, pushed, tokens, strict=True):
-            key = sequence.seq_id
+        eos, longest, known = self._eos, self._max_model_len, self._lengths
+        if outputs.prompt_run:
+            self._running.update(k for k, count in zip(self._answering, pushed, strict=True) if count)
+        for key, count, token in zip(self._answering, pushed, tokens, strict=True):
             word = None
-            lengths = self._lengths.get(key)
-            if count == 0 or lengths is None:
-                word = _WORDS.get(sequence.status.name)
-            else:
+            lengths = known.get(key)
+            if count and lengths is not None:
                 lengths[0] += count
                 lengths[1] -= count
-                if prompt:
-                    self._running.add(key)
-                if token == self._eos or lengths[1] <= 0 or lengths[0] > self._max_model_len:
-                    word = _WORDS.get(sequence.status.name)
+                if token == eos or lengths[1] <= 0 or lengths[0] > longest:
+                    word = self._end_of(key)
                     if word is not None:
                         ended.append(key)
+            else:
+                word = self._end_of(key)
             rows.append((key, count, word))
         self._to.answers(rows)
         for key in ended:
@@ -193,6 +224,11 @@ class Watch:
                 self._end()
 
     # --- inside ---
+
+    def _end_of(self, key: int) -> str | None:
+        """Return why a request has ended; None: it has not."""
+        sequence = self._sequences.get(key)
+        return None if sequence is None else _WORDS.get(sequence.status.name)
 
     def _left(self, scheduler: Any, accounted: int) -> list[int]:
         """Return the requests that the scheduler has ended itself, where its count says so."""
@@ -224,38 +260,32 @@ class Watch:
             self._to.decision("preempt", key)
         return preempted
 
-    def _moved(
-        self, first: Iterable[int], metadata: Sequence[Any] | None = None, others: Iterable[int] = ()
-    ) -> None:
+    def _grown(self, keys: Sequence[int], metadata: Sequence[Any]) -> list[int]:
+        """Return whose count of blocks is another one than it was."""
+        if self._view is None:
+            return []
+        count, counts = self._view.block_count, self._counts
+        return [k for k, row in zip(keys, metadata, strict=True) if count(row) != counts.get(k, 0)]
+
+    def _moved(self, keys: Iterable[int]) -> None:
         """Tell the units that changed hands: what came back, then what went out; and what is free now."""
-        view = self._view
-        if view is not None:
-            changed: list[int] = []
-            if metadata is not None:
-                for key, row in zip(first, metadata, strict=True):
-                    held = self._held.get(key)
-                    if view.block_count(row) != (len(held[_KV]) if held else 0):
-                        changed.append(key)
-            else:
-                changed += first
-            changed += others
-            allocations = []
-            for key in changed:
-                sequence = self._sequences.get(key)
-                if sequence is None:
-                    continue
-                now = self._owned(sequence)
-                old = self._held.get(key) or [[], []]
-                for pool in range(len(self._managers)):
-                    gone = [u for u in old[pool] if u not in now[pool]]
-                    new = [u for u in now[pool] if u not in old[pool]]
-                    if gone:
-                        self._to.blocks("free", pool, gone, key)
-                    if new:
-                        allocations.append((pool, new, key))
-                self._held[key] = now
-            for pool, new, key in allocations:
-                self._to.blocks("alloc", pool, new, key)
+        allocations = []
+        for key in keys if self._view is not None else ():
+            sequence = self._sequences.get(key)
+            if sequence is None:
+                continue
+            now = self._owned(sequence)
+            old = self._held.get(key) or [[], []]
+            for pool in range(len(self._managers)):
+                gone, new = _difference(old[pool], now[pool])
+                if gone:
+                    self._to.blocks("free", pool, gone, key)
+                if new:
+                    allocations.append((pool, new, key))
+            self._held[key] = now
+            self._counts[key] = len(now[_KV])
+        for pool, new, key in allocations:
+            self._to.blocks("alloc", pool, new, key)
         for pool, manager in enumerate(self._managers):
             free = manager.get_num_free_blocks()
             self._to.resources(pool, free, self._units[pool] - 1 - free)
@@ -269,6 +299,7 @@ class Watch:
     def _forget(self, key: int) -> None:
         sequence = self._sequences.pop(key, None)
         self._held.pop(key, None)
+        self._counts.pop(key, None)
         self._lengths.pop(key, None)
         self._running.discard(key)
         if sequence is not None:

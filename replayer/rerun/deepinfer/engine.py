@@ -142,10 +142,10 @@ class DeepInferEngine:
         self._preempted.update(preempted)
         events += self._moved(numbers)
         kind = "prefill" if step.prompt else "decode"
-        events += [
-            Decision(kind, r, row.seqlen_q, row.seqlen_k - row.seqlen_q)
-            for r, row in zip(numbers, metadata, strict=True)
-        ]
+        rows = [(r, m.seqlen_q, m.seqlen_k) for r, m in zip(numbers, metadata, strict=True)]
+        if not step.prompt:  # sorted by length; the order of equal ones is left open, by an unstable sort
+            rows.sort(key=lambda row: (-row[2], row[0]))
+        events += [Decision(kind, r, tokens, after - tokens) for r, tokens, after in rows]
         if step.prompt:
             self._preempted.difference_update(numbers)
         self._flying.append(step)
