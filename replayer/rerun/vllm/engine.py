@@ -53,12 +53,6 @@ class _Key(str):
     def __hash__(self) -> int:
         return self.number
 
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other) is True
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
 
 class VllmEngine:
     """See `Engine`.
@@ -216,6 +210,10 @@ class VllmEngine:
     def state(self) -> State:
         """Return what is visible."""
         return self._seen.state()
+
+    def stalled(self) -> str:
+        """Return why nothing is scheduled any more, in words without numbers, "" where that is not seen."""
+        return self._seen.stalled()
 
     def close(self) -> None:
         """Take the hooks off."""

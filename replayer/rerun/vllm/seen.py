@@ -57,6 +57,26 @@ class Seen:
         """Return whether a request that waits holds blocks."""
         return any(self._blocks(r.request_id) for r in self._scheduler.kv_holding_waiting)
 
+    def stalled(self) -> str:
+        """Return why nothing is scheduled any more, "" where that is not seen."""
+        scheduler = self._scheduler
+        queued = {
+            r.request_id
+            for queue in (
+                scheduler.running,
+                _unsorted(scheduler.waiting),
+                _unsorted(scheduler.kv_holding_waiting),
+            )
+            for r in queue
+        }
+        if any(key not in queued for key in scheduler.requests):
+            return "a request stands in no queue"
+        if any(key not in scheduler.requests for key in queued):
+            return "a request that has ended stands in a queue"
+        if not scheduler.running and self.waiting_holds():
+            return "only requests that wait hold blocks, and vLLM preempts none of those"
+        return ""
+
     def state(self) -> State:
         """Return all that is visible."""
         scheduler = self._scheduler
