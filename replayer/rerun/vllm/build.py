@@ -87,7 +87,11 @@ def build(config: Mapping[str, Any]) -> Built:
     known = {**DEFAULTS, **config}
     _refuse(known)
     key = json.dumps({k: v for k, v in known.items() if k != "cannot_judge"}, sort_keys=True)
-    made, cache, structured, hasher = _parts(key)
+    try:
+        made, cache, structured, hasher = _parts(key)
+    except (ValueError, TypeError, KeyError) as e:
+        words = " ".join(str(e).split())[:300]
+        raise Unsupported(f"vLLM does not take this configuration: {words}") from None
     with _model_runner(bool(known["v2_model_runner"])):
         scheduler = _class(known["scheduler"])(
             made,

@@ -16,7 +16,7 @@ from .planted import FAULTS
 
 __all__ = ["VllmDriver"]
 
-_SHRINKS = ("num_blocks", "max_num_batched_tokens", "max_num_seqs")
+_SHRINKS: tuple[str, ...] = ("num_blocks", "max_num_batched_tokens", "max_num_seqs")
 
 
 class VllmDriver:
@@ -29,7 +29,7 @@ class VllmDriver:
             "decode_only",
         }
     )  # fmt: skip
-    shrinks = _SHRINKS
+    shrinks: tuple[str, ...] = _SHRINKS
     exempt = frozenset({"I2"})
     """Blocks go back and are handed out under a step in flight, on purpose: see `seen`."""
     words: Mapping[str, tuple[str, ...]] = MappingProxyType(

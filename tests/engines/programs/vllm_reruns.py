@@ -1,8 +1,8 @@
 """Reruns recorded schedulers of vLLM, in the Python that has it; prints one JSON object.
 
-``vllm_reruns.py FILE WORK...``: FILE is JSON with ``runs`` (name -> ``scenario``, ``recorded``) and ``planted``
-(fault -> name of a run). WORK: ``strict`` reruns every run exactly, ``planted`` perturbs runs with each fault
-until it shows and reduces that, ``kit`` runs the conformance kit, ``cases`` the cases of the folder
+``vllm_reruns.py FILE WORK...``: FILE is JSON with ``runs`` (name -> ``scenario``, ``recorded``) and
+``planted`` (fault -> name of a run). WORK: ``strict`` reruns every run exactly, ``planted`` perturbs runs with
+each fault until it shows and reduces that, ``kit`` runs the conformance kit, ``cases`` the cases of the folder
 ``vllm_cases``, on the scheduler as it is and with the repairs below.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tapedelay.replayer.rerun.conformance import Subject, run_all
 from tapedelay.replayer.rerun.drive import Limits, Run, run
 from tapedelay.replayer.rerun.perturb import bare, run_recipe
 from tapedelay.replayer.rerun.plan import aimed, facts_of, random_recipes, variants
+from tapedelay.replayer.rerun.protocol import Unsupported
 from tapedelay.replayer.rerun.recipe import Recipe
 from tapedelay.replayer.rerun.reduce import Shrinks, reduce_scenario
 from tapedelay.replayer.rerun.scenario import Scenario
@@ -67,7 +68,7 @@ def shown(base: Scenario, fault: str) -> tuple[Run, int] | None:
     return None
 
 
-def _search(base: Scenario) -> Iterator[Any]:
+def _search(base: Scenario) -> Generator[Recipe, list[tuple[str, str, int]], None]:
     """Yield recipes: each variant and what is new to aim at in it, then random ones."""
     facts = facts_of(base, DRIVER)
     tried = set()
@@ -79,9 +80,8 @@ def _search(base: Scenario) -> Iterator[Any]:
             if key not in tried:
                 tried.add(key)
                 yield recipe
-    recipe: Recipe
-    for recipe in random_recipes(facts, 0):
-        yield recipe
+    for random_recipe in random_recipes(facts, 0):
+        yield random_recipe
 
 
 def planted(runs: Mapping[str, Any], faults: Mapping[str, str]) -> dict[str, Any]:
@@ -113,7 +113,10 @@ def reduced(one: Run) -> tuple[Scenario, str]:
     until = time.monotonic() + REDUCE_S
 
     def probe(tried: Scenario) -> tuple[set[Kind], int]:
-        made = run(tried, DRIVER)
+        try:
+            made = run(tried, DRIVER)
+        except Unsupported:  # a configuration that vLLM does not take
+            return set(), 0
         return {v.kind for v in made.violations}, len(made.commands)
 
     small = reduce_scenario(
