@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
+from . import watch
 
 __all__ = ["Content"]
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
-from tapedelay.recorder.engines.transformers.content import Content
-from tapedelay.recorder.engines.transformers.geometry import config_of
-from tapedelay.recorder.requests import PoolRow, SchedulerRecorder
+from ...requests import PoolRow, SchedulerRecorder
+from . import watch
+from .content import Content
+from .geometry import config_of
 
 __all__ = ["Recording", "start"]
 
@@ -109,6 +109,7 @@ class Recording:
     # --- the sink ---
 
     def blocks(self, action: str, pool: int, units: Sequence[int], request_id: str) -> None:
+        """Write units that change hands."""
         if self.inside:
             self.guard(self._blocks, action, pool, units, request_id)
 
@@ -116,6 +117,7 @@ class Recording:
         self.recorder.blocks(action, pool, units, request_id)
 
     def complete(self, pool: int, allocator: Any, request_id: str) -> None:
+        """Write which completed units others have as well."""
         self.guard(self._complete, allocator, request_id)
 
     def _complete(self, allocator: Any, request_id: str) -> None:
@@ -127,6 +129,7 @@ class Recording:
                     self.recorder.prefix(key, of, start, end)
 
     def ended(self, request_id: str) -> None:
+        """Write the end of a request, where the model brought it about."""
         self.guard(self._ended, request_id)
 
     def _ended(self, request_id: str) -> None:
@@ -135,6 +138,7 @@ class Recording:
             self.recorder.decision("finish", request_id)
 
     def preempted(self, request_id: str) -> None:
+        """Write a preemption."""
         self.guard(self._preempted, request_id)
 
     def _preempted(self, request_id: str) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
-from tapedelay.replayer.rerun.protocol import Unsupported
+from ....recorder.engines.transformers import watch
+from ..protocol import Unsupported
 
 __all__ = ["build_processor", "check"]
 

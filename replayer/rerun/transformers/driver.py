@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
-from tapedelay.replayer.rerun.protocol import Engine, Submission, TokenSource, Unsupported
+from ....recorder.engines.transformers import watch
+from ..protocol import Engine, Submission, TokenSource, Unsupported
 
 __all__ = ["TransformersDriver"]
 

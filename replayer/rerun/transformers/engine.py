@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
-from tapedelay.replayer.rerun.protocol import (
+from ....recorder.engines.transformers import watch
+from ..protocol import (
     Answer,
     BlockChange,
     Decision,
@@ -20,7 +20,6 @@ from tapedelay.replayer.rerun.protocol import (
     TokenSource,
     Unsupported,
 )
-
 from .build import build_processor
 
 __all__ = ["END", "TransformersEngine"]
@@ -163,18 +162,23 @@ class TransformersEngine:
         return self._reaction()
 
     def set_schedulable(self, request: int) -> Reaction:
+        """Refuse: there is nothing of the kind."""
         raise Unsupported("transformers has no requests that wait to become schedulable")
 
     def next_chunk(self, request: int, tokens: int, last: bool) -> Reaction:
+        """Refuse: there is nothing of the kind."""
         raise Unsupported("transformers has no sessions whose prompt goes on")
 
     def pause(self, word: str) -> Reaction:
+        """Refuse: the loop pauses, not the scheduler."""
         raise Unsupported("a pause of transformers does not reach its scheduler")
 
     def resume(self) -> Reaction:
+        """Refuse: the loop pauses, not the scheduler."""
         raise Unsupported("a pause of transformers does not reach its scheduler")
 
     def priority(self, request: int, value: int) -> Reaction:
+        """Refuse: there is nothing of the kind."""
         raise Unsupported("transformers has no priorities")
 
     def must_answer(self) -> bool:
@@ -269,6 +273,7 @@ class TransformersEngine:
     # --- the sink of the watch ---
 
     def blocks(self, action: str, pool: int, units: Sequence[int], request_id: str) -> None:
+        """Note units that change hands."""
         number = self._numbers.get(request_id)
         self._events.append(BlockChange(action, self.pools[pool].name, tuple(units), number))
 
@@ -276,9 +281,11 @@ class TransformersEngine:
         """Nothing to do: contents are given."""
 
     def ended(self, request_id: str) -> None:
+        """Note the end of a request."""
         self._events.append(Decision("finish", self._numbers[request_id]))
 
     def preempted(self, request_id: str) -> None:
+        """Note a preemption."""
         self._events.append(Decision("preempt", self._numbers[request_id]))
 
     # --- what stands for the tensors of a batch ---
@@ -307,6 +314,7 @@ class TransformersEngine:
         self._last = newest.places
 
     def prepare_batch_update(self) -> tuple[list[Any], list[int], None]:
+        """Return the batch whose tokens have been given, and these."""
         return (*self._given, None)
 
     def reset(self) -> None:
@@ -354,10 +362,12 @@ class TransformersEngine:
             self._emitted.append((number, tuple(new)))
 
     def deliver_batch(self, outputs: list[Any]) -> None:
+        """Note what users see."""
         for output in outputs:
             self.deliver(output)
 
     def fail_and_deliver(self, state: Any, error: Exception) -> None:
+        """Note that the engine gives a request up."""
         self._faults["I5", f"a request is failed: {type(error).__name__}"] = None
 
     def _reaction(self, handle: Any = None) -> Reaction:

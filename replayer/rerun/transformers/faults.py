@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from tapedelay.recorder.engines.transformers import watch
+from ....recorder.engines.transformers import watch
 
 __all__ = ["FAULTS"]
 
