@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tapedelay.formats.errors import InfrastructureError
 from tapedelay.recorder.demo import engines, lavapipe
 from tapedelay.recorder.demo.commands import engine_environment
+
+from .vllm_recordings import KINDS, Recorded, record_program, recorded
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,3 +78,23 @@ def two_vulkans(lavapipe_driver: Path, tmp_path_factory: pytest.TempPathFactory)
         pytest.skip(f"{lavapipe_driver} does not say where its library lies")
     shaders = engines.engines_root() / "shaders"
     return lavapipe.lavapipe_environment(lavapipe_driver, second, shader_cache=shaders)
+
+
+@pytest.fixture(scope="session")
+def vllm_runs(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Recorded:
+    """vLLM's real core with a pretended model: one scheduler per word of `KINDS`."""
+
+    def make(folder: Path) -> None:
+        record_program(folder, "vllm_core.py", ",".join(KINDS), str(folder), PYTHONHASHSEED="5")
+
+    return recorded(made_once("vllm-core", make))
+
+
+@pytest.fixture(scope="session")
+def vllm_llm(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Recorded:
+    """vLLM's ``LLM`` with a tiny model, all in one process."""
+
+    def make(folder: Path) -> None:
+        record_program(folder, "vllm_llm.py", str(folder), VLLM_ENABLE_V1_MULTIPROCESSING="0")
+
+    return recorded(made_once("vllm-llm", make))

@@ -1,9 +1,9 @@
 """Run vLLM's real EngineCore on a model that is only pretended.
 
-``vllm_core.py KIND FOLDER [REQUESTS [SEED [STEPS]]]``; KIND is a word of `KINDS`. The scheduler, its KV cache
-manager and the engine's loop are the real ones; only the executor is fake, so that asynchronous scheduling
-works without a GPU and hundreds of steps take a second. Prompts and answers share content in part. Prints one
-JSON object about the run.
+``vllm_core.py KIND,... FOLDER [REQUESTS [SEED [STEPS]]]``; each KIND is a word of `KINDS`. The scheduler, its
+KV cache manager and the engine's loop are the real ones; only the executor is fake, so that asynchronous
+scheduling works without a GPU and hundreds of steps take a second. Prompts and answers share content in part.
+Prints a JSON object about each run; what no recording may hold goes to ``FOLDER/secrets.json``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.abstract import Executor
@@ -177,10 +178,12 @@ class Run:
         self.live: list[str] = []
         self.chunks: dict[str, int] = {}
         self.paused = 0
+        self.secrets: dict[str, list[Any]] = {"ids": [], "hashes": [], "prompts": []}
+        """What no recording may hold."""
 
     def submit(self) -> None:
         chance = self.chance
-        key = f"r{chance.randrange(10**6)}-{self.count}"
+        key = f"secret{chance.randrange(10**6)}-{self.count}"
         self.count += 1
         self.left -= 1
         session = self.kind.startswith("sessions") and chance.random() < 0.6
@@ -216,7 +219,11 @@ class Run:
             priority=priority,
             resumable=session,
         )
-        self.core.add_request(*self.core.preprocess_add_request(request))
+        made, wave = self.core.preprocess_add_request(request)
+        self.secrets["ids"].append(key)
+        self.secrets["hashes"] += [h.hex() for h in made.block_hashes]
+        self.secrets["prompts"].append(prompt)
+        self.core.add_request(made, wave)
 
     def chunk(self) -> None:
         key = self.chance.choice(list(self.chunks))
@@ -268,11 +275,7 @@ class Run:
             self.disturb()
             if self.steps < at_least and not self.left:
                 self.left = 4
-            outputs, _ = core.step_fn()
-            self.steps += 1
-            for of_client in (outputs or {}).values():
-                for one in of_client.outputs:
-                    self.emitted += len(one.new_token_ids)
+            self.step()
             self.live = [k for k in self.live if k in core.scheduler.requests]
             if not core.scheduler.has_requests() and not self.left:
                 for key in list(self.chunks):
@@ -283,25 +286,59 @@ class Run:
         if self.paused:
             core.resume_scheduler()
         while core.scheduler.has_requests() or core.batch_queue:
-            core.step_fn()
+            self.step()
+
+    def step(self) -> None:
+        outputs, _ = self.core.step_fn()
+        self.steps += 1
+        for of_client in (outputs or {}).values():
+            self.emitted += sum(len(one.new_token_ids) for one in of_client.outputs)
 
 
-def main(kind: str, folder: str, requests: str = "40", seed: str = "1", steps: str = "360") -> None:
-    core = engine(kind, Path(folder))
-    run = Run(kind, core, int(requests), int(seed))
-    run.go(int(steps))
-    about = {
-        "kind": kind,
-        "scheduler": type(core.scheduler).__name__,
-        "steps": core.scheduler.current_step,
-        "requests": run.count,
-        "aborted": run.aborted,
-        "emitted": run.emitted,
-        "resets": run.resets,
-        "left": len(core.scheduler.requests),
-        "free": core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-    }
-    print(json.dumps(about))
+def main(kinds: str, folder: str, requests: str = "40", seed: str = "1", steps: str = "360") -> None:
+    watch_aborts()
+    secrets: dict[str, list[Any]] = {"ids": [], "hashes": [], "prompts": []}
+    told = []
+    for kind in kinds.split(","):
+        ABORTS.clear()
+        core = engine(kind, Path(folder))
+        run = Run(kind, core, int(requests), int(seed))
+        run.go(int(steps))
+        told.append(
+            {
+                "kind": kind,
+                "scheduler": type(core.scheduler).__name__,
+                "steps": core.scheduler.current_step,
+                "requests": run.count,
+                "aborted": run.aborted,
+                "aborts": list(ABORTS),
+                "emitted": run.emitted,
+                "resets": run.resets,
+                "left": len(core.scheduler.requests),
+                "free": core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            }
+        )
+        for name, values in run.secrets.items():
+            secrets[name] += values
+    (Path(folder) / "secrets.json").write_text(json.dumps(secrets))
+    print(json.dumps(told))
+
+
+ABORTS: list[list[int]] = []
+"""The requests of each abort of several, in the order in which the engine says that it ended them."""
+
+
+def watch_aborts() -> None:
+    """Note what the engine answers to aborts, beside whatever else is hooked."""
+    original = Scheduler.finish_requests
+
+    def finish_requests(self: Any, request_ids: Any, finished_status: Any) -> Any:
+        ended = original(self, request_ids, finished_status)
+        if len(ended) > 1:
+            ABORTS.append([int(r.request_id.split("-")[1]) for r in ended])
+        return ended
+
+    Scheduler.finish_requests = finish_requests
 
 
 if __name__ == "__main__":

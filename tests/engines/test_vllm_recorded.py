@@ -1,0 +1,248 @@
+"""What is recorded of vLLM's scheduler is what it did, and nothing else leaves the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tapedelay.formats.load import load_tape
+from tapedelay.formats.requests.read import Changed, Decided, RecordedInput, read_inputs, read_schedulers
+from tapedelay.recorder.hook import SITE
+
+from .scheduler_engines import engine_python
+from .vllm_recordings import KINDS, PROGRAMS, TIMEOUT_S, Recorded, program_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def inputs_of(run: Recorded) -> dict[int, list[RecordedInput]]:
+    found: dict[int, list[RecordedInput]] = {s.scheduler: [] for s in read_schedulers(run.tape)}
+    for given in read_inputs(run.tape):
+        found[given.scheduler].append(given)
+    return found
+
+
+def check_units(inputs: list[RecordedInput], units: int, reserved: int) -> int:
+    """Follow every unit from owner to owner; return how many changes of owner there were."""
+    holders: dict[int, Counter[int | None]] = {}
+    changes = 0
+    for given in inputs:
+        for event in given.events:
+            if not isinstance(event, Changed):
+                continue
+            for unit in event.units:
+                changes += 1
+                assert reserved <= unit < units
+                assert event.request is not None
+                held = holders.setdefault(unit, Counter())
+                if event.action == "alloc":
+                    assert not held.total(), f"unit {unit} is handed out while {dict(held)} hold it"
+                if event.action == "free":
+                    assert held[event.request] == 1, f"unit {unit} is freed by {event.request}"
+                    del held[event.request]
+                else:
+                    held[event.request] += 1
+        used = sum(bool(held.total()) for held in holders.values())
+        for free, said in given.free.values():
+            assert (free, said) == (units - reserved - used, used)
+    assert not any(held.total() for held in holders.values())
+    return changes
+
+
+def test_everything_that_reached_the_scheduler_is_there(vllm_runs: Recorded) -> None:
+    schedulers = read_schedulers(vllm_runs.tape)
+    assert len(schedulers) == len(KINDS)
+    every = Counter[str]()
+    for scheduler, inputs, told in zip(
+        schedulers, inputs_of(vllm_runs).values(), vllm_runs.told, strict=True
+    ):
+        kinds = Counter(i.kind for i in inputs)
+        decided = Counter(e.kind for i in inputs for e in i.events if isinstance(e, Decided))
+        assert scheduler.config["scheduler"] == ("async" if told["kind"].endswith("async") else "sync")
+        assert scheduler.config["policy"] == ("priority" if told["kind"] == "priority" else "fcfs")
+        assert scheduler.config["cannot_judge"] == ""
+        assert kinds["step"] == kinds["output"] == told["steps"] >= 350
+        assert kinds["submit"] == told["requests"] == len(scheduler.requests)
+        assert kinds["cache_reset"] == told["resets"]
+        assert {"pause", "resume"} <= kinds.keys()
+        assert {"preempt", "resume"} <= decided.keys()
+        assert sum(n for i in inputs for _, n in i.emitted) == told["emitted"]
+        assert told["left"] == 0
+        every += kinds
+        every += Counter(w for r in scheduler.requests.values() for w in r.flags)
+        every += Counter(a.word for i in inputs for a in i.answers if a.word)
+        every += Counter(i.word for i in inputs if i.word)
+    assert {"next_chunk", "resumable", "stop", "length", "wait", "keep", "running", "last"} <= every.keys()
+
+
+def test_batch_aborts_stand_in_the_engines_order(vllm_runs: Recorded) -> None:
+    for scheduler, inputs, told in zip(
+        read_schedulers(vllm_runs.tape), inputs_of(vllm_runs).values(), vllm_runs.told, strict=True
+    ):
+        first = min(scheduler.requests)
+        recorded = [[r - first for r in i.requests] for i in inputs if len(i.requests) > 1]
+        assert recorded == told["aborts"]
+        assert recorded
+
+
+def test_units_go_from_owner_to_owner_and_come_back(vllm_runs: Recorded) -> None:
+    for scheduler, inputs in zip(read_schedulers(vllm_runs.tape), inputs_of(vllm_runs).values(), strict=True):
+        (pool,) = scheduler.pools
+        assert check_units(inputs, pool.units, pool.reserved) > 500
+
+
+def test_requests_that_share_content_are_known(vllm_runs: Recorded) -> None:
+    for scheduler, inputs in zip(read_schedulers(vllm_runs.tape), inputs_of(vllm_runs).values(), strict=True):
+        size = scheduler.config["hash_block_size"]
+        prompts = {r.request: r.prompt_tokens for r in scheduler.requests.values()}
+        assert all(of < r and not begin % size and not end % size for r, of, begin, end in scheduler.prefixes)
+        assert any(begin < prompts[r] for r, _, begin, _ in scheduler.prefixes)
+        assert any(begin >= prompts[r] for r, _, begin, _ in scheduler.prefixes), "produced ones too"
+        first = {i.request: n for n, i in enumerate(inputs) if i.kind == "submit"}
+        assert list(first) == sorted(scheduler.requests)
+
+
+def secrets_in(data: bytes, run: Recorded) -> list[str]:
+    """Return what of the run's ids, hashes and prompts stands in these bytes, in any likely notation."""
+    found = [key for key in run.secrets["ids"] if key.encode() in data]
+    assert len(run.secrets["hashes"]) > 1000
+    for text in set(run.secrets["hashes"]):
+        raw = bytes.fromhex(text)
+        if any(part in data for part in (raw[:8], raw[:8][::-1], text[:16].encode())):
+            found.append(text)
+    for prompt in run.secrets["prompts"]:
+        tokens = prompt[-5:]
+        if len(tokens) < 5:
+            continue
+        notations = [pa.array(tokens, t).buffers()[1].to_pybytes()[: 5 * w] for t, w in WIDTHS.items()]
+        notations += [", ".join(map(str, tokens)).encode(), ",".join(map(str, tokens)).encode()]
+        notations += [b"".join(b"\xcd" + t.to_bytes(2, "big") if t > 255 else b"\xcc" + bytes([t]) if t > 127
+                               else bytes([t]) for t in tokens)]  # msgpack  # fmt: skip
+        if any(n in data for n in notations):
+            found.append(str(tokens))
+    return found
+
+
+WIDTHS = {pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}
+
+
+def test_no_byte_holds_an_id_a_token_or_a_hash(vllm_runs: Recorded) -> None:
+    raw = b"".join(p.read_bytes() for p in sorted(vllm_runs.spool.rglob("*")) if p.is_file())
+    files = b"".join(p.read_bytes() for p in sorted(vllm_runs.path.rglob("*")) if p.is_file())
+    plain = []
+    for name in ("schedulers", "pools", "requests", "prefixes", "inputs", "answers", "decisions", "blocks"):
+        sink = pa.BufferOutputStream()
+        table = vllm_runs.tape.table(name)
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        plain.append(sink.getvalue().to_pybytes())
+        assert table.num_rows
+    for data in (raw, files, b"".join(plain)):
+        assert secrets_in(data, vllm_runs) == []
+    marked = raw + vllm_runs.secrets["ids"][0].encode() + bytes.fromhex(vllm_runs.secrets["hashes"][0])
+    assert len(secrets_in(marked, vllm_runs)) >= 2, "the search finds what is there"
+
+
+BROKEN = """
+import runpy, sys
+from tapedelay.recorder.requests import SchedulerRecorder
+calls = 0
+def blocks(self, *about, original=SchedulerRecorder.blocks):
+    global calls
+    calls += 1
+    if calls % 100 == 0:
+        raise ValueError("a hook that fails")
+    original(self, *about)
+SchedulerRecorder.blocks = blocks
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_hook_that_fails_is_said_and_changes_nothing(vllm_runs: Recorded, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [engine_python("vllm"), "-c", BROKEN, str(PROGRAMS / "vllm_core.py"), ",".join(KINDS), str(tmp_path)],
+        env=program_environment(PYTHONHASHSEED="5", PYTHONPATH=path, TAPEDELAY_SPOOL=str(spool)),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == vllm_runs.told
+    assert done.stderr.count("vllm's scheduler is not recorded any more (ValueError: a hook that fails)") == 1
+
+
+def test_llm_in_one_process(vllm_llm: Recorded) -> None:
+    check_llm(vllm_llm)
+    (inputs,) = inputs_of(vllm_llm).values()
+    assert len({r for i in inputs for r in i.aborted()}) >= vllm_llm.told["aborted"] // 2
+
+
+def check_llm(run: Recorded) -> None:
+    (scheduler,), (inputs,) = read_schedulers(run.tape), inputs_of(run).values()
+    (pool,) = scheduler.pools
+    kinds = Counter(i.kind for i in inputs)
+    decided = Counter(e.kind for i in inputs for e in i.events if isinstance(e, Decided))
+    assert kinds["step"] == kinds["output"] >= 350
+    assert kinds["submit"] == run.told["requests"]
+    assert kinds["abort"]
+    assert decided["preempt"]
+    assert scheduler.prefixes
+    assert check_units(inputs, pool.units, pool.reserved) > 300
+    assert run.tape.manifest.complete
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A folder that announces the package's entry points as its installation does."""
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = [f"[{g}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items()) for g, named in points.items()]
+    info = tmp_path / "entry" / "tapedelay_of_the_test-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tapedelay-of-the-test\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return info.parent
+
+
+def test_a_core_in_a_process_of_its_own_is_recorded_through_the_plugin(plugin: Path, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    path = os.pathsep.join([str(plugin), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [engine_python("vllm"), str(PROGRAMS / "vllm_llm.py"), str(tmp_path)],
+        env=program_environment(
+            PYTHONPATH=path, TAPEDELAY_SPOOL=str(spool), VLLM_ENABLE_V1_MULTIPROCESSING="1"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    collected = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tapedelay",
+            "record",
+            "--from-spool",
+            str(spool),
+            "-o",
+            str(tmp_path / "tape"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert collected.returncode == 0, collected.stderr
+    told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    check_llm(Recorded(tmp_path / "tape", spool, load_tape(tmp_path / "tape"), told, {}))
