@@ -8,17 +8,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...formats.errors import UsageError
 from .budget import Budget
 from .crew import Crew, Told
 from .plan import Facts, aimed, random_recipes, variants
 from .recipe import Recipe
+from .reducing import reduce_death, reduce_inside
 from .scenario import Scenario
-from .violation import Violation
+from .violation import CRASH, HANG, Violation
 from .workers import Died, Worker
 
 __all__ = ["Campaign", "Found", "Outcome", "Planted"]
@@ -165,6 +165,8 @@ class Campaign:
         Actions that are tried; empty: all.
     plant : str or None
         Which fault is planted, None: the adapter's first that applies.
+    plant_s : float
+        Seconds for the planted faults, at least; a quarter of the budget where that is more.
     reduce_s : float
         Seconds for each reduction, 0: none.
     progress : callable, optional
@@ -186,6 +188,7 @@ class Campaign:
         budget: Budget | None = None,
         only: frozenset[str] = frozenset(),
         plant: str | None = None,
+        plant_s: float = _PLANT_S,
         reduce_s: float = _REDUCE_S,
         progress: Callable[[Outcome], None] | None = None,
     ) -> None:
@@ -197,6 +200,7 @@ class Campaign:
         self._budget = budget or Budget()
         self._only = only
         self._plant = plant
+        self._plant_s = plant_s
         self._reduce_s = reduce_s
         self.progress = progress
         self._start = 0.0
@@ -338,7 +342,7 @@ class Campaign:
             turn = self._seed % len(names)
             names = names[turn:] + names[:turn]
         start = time.monotonic()
-        most_s = max(_PLANT_S, _PLANT_SHARE * (self._budget.seconds or 0.0))
+        most_s = max(self._plant_s, _PLANT_SHARE * (self._budget.seconds or 0.0))
         runs = 0
         for name in names:
             most = _PLANT_RUNS if self._plant is None else 10 * _PLANT_RUNS
@@ -384,26 +388,21 @@ class Campaign:
 
     def _reduce(self, crew: Crew) -> None:
         for found in self.outcome.found.values():
-            if found.made is None:
-                continue
-            message: Mapping[str, Any] = {
-                "do": "reduce",
-                "scenario": found.made.as_dict(),
-                "kind": list(found.violation.kind),
-                "seconds": self._reduce_s,
-            }
             try:
-                answer = crew.ask(message, limit_s=self._reduce_s + 60.0)
+                if found.violation.invariant in (CRASH, HANG):
+                    cut = reduce_death(crew, found.recipe, found.violation, self._reduce_s)
+                elif found.made is not None:
+                    cut = reduce_inside(crew, found.made, found.violation, self._reduce_s)
+                else:
+                    continue
             except Died as e:
                 self.outcome.troubles.append(f"not reduced: {e.words}")
                 continue
             except KeyboardInterrupt:
                 self.outcome.interrupted = True
                 return
-            found.litmus = answer["litmus"]
-            found.reduced = Scenario.from_dict(answer["scenario"])
-            found.minimal = answer["minimal"]
-            found.reduce_runs = answer["runs"]
+            found.litmus, found.reduced = cut.litmus, cut.scenario
+            found.minimal, found.reduce_runs = cut.minimal, cut.runs
 
 
 def _narrowed(facts: Facts, only: frozenset[str]) -> Facts:

@@ -41,7 +41,11 @@ _MOST_TIMEOUT_S = 86_400.0
 
 @click.command("rerun")
 @click.argument("tape", type=FILE)
-@click.option("--engine", metavar="NAME", help="vllm, deepinfer, transformers, ...; as recorded unless said.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="vllm, deepinfer, transformers, MODULE:CLASS of an adapter; as recorded unless said.",
+)
 @click.option("--python", metavar="PATH", help="The interpreter that has the engine [default: this one].")
 @click.option("--scheduler", type=int, metavar="N", help="Which of the tape's schedulers.")
 @click.option("--strict", "only_strict", is_flag=True, help="Only rerun as recorded, and compare everything.")
@@ -152,9 +156,11 @@ def _case(path: Path, engine: str | None, python: str | None, timeout_s: float, 
 
 
 def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool) -> int:
-    recording = recording_of(load_tape(asked.tape), engine=asked.engine, scheduler=asked.scheduler)
+    adapter = asked.engine if asked.engine is not None and ":" in asked.engine else None
+    recorded = None if adapter else asked.engine
+    recording = recording_of(load_tape(asked.tape), engine=recorded, scheduler=asked.scheduler)
     scenario = recording.scenario
-    make = workers_of(scenario.engine, python=asked.python, timeout_s=asked.timeout_s)
+    make = workers_of(adapter or scenario.engine, python=asked.python, timeout_s=asked.timeout_s)
     name = asked.tape.name
     told: dict[str, Any] = {
         "tape": str(asked.tape),

@@ -276,6 +276,10 @@ class _Loop:
         if self._check:
             in_flight = [r for f in self._flights for r in f.scheduled]
             self._watch.before(given, self._state(), in_flight)
+        if self._limits.max_calls is not None and len(self.result.calls) >= self._limits.max_calls:
+            self.result.calls.append(Call(given, Reaction(), step, answers=answers, at=at))
+            self.result.error = "ended before this call"
+            raise _Stop
         self._at(len(self.result.calls), given.kind)
         try:
             reaction = call()

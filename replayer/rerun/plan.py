@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .aiming import words_of
 from .protocol import PHASES, Driver
@@ -66,9 +67,9 @@ class Facts:
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Facts:
         """Return the facts of `as_dict`."""
-        given = {name: _frozen(value) for name, value in data.items()}
-        given["inputs"] = frozenset(given["inputs"])  # type: ignore[arg-type]
-        return cls(**given)  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: _frozen(value) for name, value in data.items()}
+        given["inputs"] = frozenset(given["inputs"])
+        return cls(**given)
 
 
 def facts_of(base: Scenario, driver: Driver) -> Facts:

@@ -28,12 +28,15 @@ class Limits:
         Steps after the last request has ended, for engines that give units back in the step after.
     stop_at_first : bool
         End with the first call that shows a violation.
+    max_calls : int or None
+        End before the call with this index, as if it had been made: it is one that does not come back.
     """
 
     max_steps: int = 20_000
     slack_steps: int = 64
     settle_steps: int = 2
     stop_at_first: bool = True
+    max_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

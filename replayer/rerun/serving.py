@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from ...formats.errors import InfrastructureError
@@ -87,15 +88,21 @@ class Server:
         hook = Aimed(recipe, self._mine)
         with self._planted(message):
             made = perturb(self._base, recipe, self._mine)
-            result = run(made, self._mine, hook=hook, limits=self._limits, at=self._told)
+            result = run(made, self._mine, hook=hook, limits=self._within(message), at=self._told)
         moments = [[phase, place, n] for (phase, place), n in hook.moments.items()]
-        return {**_told(result), "inserted": hook.inserted, "moments": moments}
+        told = _told(result)
+        if "calls" in message:
+            told["made"] = result.made().as_dict()
+        return {**told, "inserted": hook.inserted, "moments": moments}
 
     def _scenario(self, message: Mapping[str, Any]) -> dict[str, Any]:
         scenario = Scenario.from_dict(message["scenario"])
         with self._planted(message):
-            result = run(scenario, self._mine, limits=self._limits, at=self._told)
-        return _told(result)
+            result = run(scenario, self._mine, limits=self._within(message), at=self._told)
+        told = _told(result)
+        if "notes" in message:
+            told["litmus"] = _litmus(result, {**self._note(), **message["notes"]})
+        return told
 
     def _strict(self, message: Mapping[str, Any]) -> dict[str, Any]:
         scenario = Scenario.from_dict(message["scenario"])
@@ -112,8 +119,6 @@ class Server:
         }
 
     def _reduce(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        from ...formats.sequence import print_sequence
-        from .case import case_of
         from .reduce import Shrinks, reduce_scenario
 
         scenario = Scenario.from_dict(message["scenario"])
@@ -137,13 +142,12 @@ class Server:
                 stop=lambda: time.monotonic() > until,
             )
             last = run(reduced.scenario, mine, limits=self._limits, at=self._told)
-        notes = {"engine": f"{mine.name} {mine.version()}"}
         return {
             **_told(last),
             "scenario": reduced.scenario.as_dict(),
             "runs": reduced.runs,
             "minimal": reduced.minimal,
-            "litmus": print_sequence(case_of(last, notes=notes)),
+            "litmus": _litmus(last, self._note()),
         }
 
     @property
@@ -151,6 +155,15 @@ class Server:
         if self._driver is None:
             raise Unsupported("no engine is open")
         return self._driver
+
+    def _within(self, message: Mapping[str, Any]) -> Limits | None:
+        """Return the limits, with the number of calls that a message may give."""
+        if "calls" not in message:
+            return self._limits
+        return replace(self._limits or Limits(), max_calls=int(message["calls"]))
+
+    def _note(self) -> dict[str, str]:
+        return {"engine": f"{self._mine.name} {self._mine.version()}"}
 
     def _planted(self, message: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Return the fault that a message wants planted into the engine, as a context."""
@@ -161,6 +174,13 @@ class Server:
         if name not in faults:
             raise Unsupported(f"{self._mine.name} has no fault {name!r}: {', '.join(faults)}")
         return faults[name]()
+
+
+def _litmus(result: Run, notes: Mapping[str, str]) -> str:
+    from ...formats.sequence import print_sequence
+    from .case import case_of
+
+    return print_sequence(case_of(result, notes=notes))
 
 
 def _told(result: Run) -> dict[str, Any]:

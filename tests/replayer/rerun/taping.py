@@ -58,7 +58,7 @@ def _tell(recorder: SchedulerRecorder, call: Call, made: Run) -> None:
         recorder.begin(
             given.kind,
             key=str(about[0]) if about else None,
-            tokens=given.tokens,
+            tokens=given.tokens or 0 if given.kind == "next_chunk" else None,
             value=given.value,
             word="last" if given.last else given.word,
         )
@@ -71,6 +71,7 @@ def _tell(recorder: SchedulerRecorder, call: Call, made: Run) -> None:
             priority=s.priority,
             flags=s.flags,
             reserve_tokens=s.reserve_tokens,
+            prefixes=[(of, a, b) for r, of, a, b in made.scenario.prefixes if r == s.request],
         )
     for event in call.reaction.events:
         if isinstance(event, BlockChange):

@@ -20,9 +20,7 @@ from .toy import FAULTS, ToyDriver
 
 
 @pytest.fixture(params=sorted(RECORDINGS))
-def recording(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Recording:
+def recording(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Each recording of the toy, from its tape."""
     return recording_of(load_tape(taped(RECORDINGS[request.param], tmp_path, monkeypatch)))
 
@@ -102,7 +100,7 @@ def test_equal_rows_are_folded(plain: Recording) -> None:
     assert "scheduled" in found.equal
 
 
-@pytest.mark.parametrize("name", ["kept-mid-prefill", "free-count", "pending-twice"])
+@pytest.mark.parametrize("name", ["kept-mid-prefill", "free-count"])
 def test_a_scheduler_that_changed_diverges_or_is_found(plain: Recording, name: str) -> None:
     """A fault on the recorded path: strict does not call that run equal and clean."""
     with FAULTS[name].planted():

@@ -14,6 +14,7 @@ from tapedelay.replayer.rerun.budget import budget_of
 from tapedelay.replayer.rerun.campaign import Campaign, Outcome
 from tapedelay.replayer.rerun.crew import Crew
 from tapedelay.replayer.rerun.recipe import Aim, Recipe
+from tapedelay.replayer.rerun.reducing import reduce_death
 from tapedelay.replayer.rerun.scenario import Scenario
 from tapedelay.replayer.rerun.violation import CRASH, HANG
 from tapedelay.replayer.rerun.workers import Died, Worker
@@ -41,7 +42,7 @@ def opened() -> Iterator[Worker]:
 
 
 def abort(phase: str, scenario: str) -> tuple[Scenario, Recipe]:
-    shrink = (("kv_units", 0),) if phase == "preempted" else ()
+    shrink = (("kv_units", 9),) if phase == "preempted" else ()
     return RECORDINGS[scenario], Recipe(shrink=shrink, aims=(Aim("abort", phase, "output"),))
 
 
@@ -84,8 +85,7 @@ def test_a_worker_that_is_killed_says_nothing_about_the_engine(opened: Worker) -
 
 
 def test_an_engine_that_is_not_there_is_said() -> None:
-    with worker() as made, pytest.raises(Unsupported, match="nosuch"):
-        made._engine = "nosuch"
+    with Worker("nosuch") as made, pytest.raises(Unsupported, match="nosuch"):
         made.start()
 
 
@@ -100,7 +100,9 @@ def test_an_adapter_that_fails_is_infrastructure(opened: Worker) -> None:
         opened.ask({"do": "scenario", "scenario": bad.as_dict()})
 
 
-def test_what_an_engine_prints_does_not_disturb_the_answers(tmp_path: Path) -> None:
+def test_what_an_engine_prints_does_not_disturb_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "loud.py").write_text(
         "import os\nfrom toy import ToyDriver\n"
         "class Loud(ToyDriver):\n"
@@ -108,15 +110,10 @@ def test_what_an_engine_prints_does_not_disturb_the_answers(tmp_path: Path) -> N
         "        print('{}'); os.write(1, b'{\"drained\": false}\\n')\n"
         "        return super().build(config, tokens)\n"
     )
-    import sys
-
-    sys.path.insert(0, str(tmp_path))
-    try:
-        with Worker("loud:Loud") as made:
-            made.start()
-            answer = made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
-    finally:
-        sys.path.remove(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("loud:Loud") as made:
+        made.start()
+        answer = made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
     assert answer["drained"]
 
 
@@ -143,36 +140,39 @@ def campaign(scenario: str, runs: int, seed: int = 0, **more: object) -> Outcome
 
 
 def test_a_campaign_is_clean_and_bites() -> None:
-    out = campaign("plain", 60)
+    out = campaign("plain", 50)
     assert out.verdict == "clean"
     assert out.planted.name
     assert out.planted.found is not None
-    assert 55 <= out.runs <= 60
+    assert 45 <= out.runs <= 50
     assert out.actions["abort"] > 5
     assert not out.unjudged
     assert not out.troubles
 
 
 def test_a_campaign_whose_fault_is_not_found_judges_nothing() -> None:
-    """The fault of a session on a recording without one cannot show."""
-    out = campaign("plain", 5, plant="kept-in-chunk", only=frozenset({"delay"}))
+    """A fault of what waits to be made schedulable cannot show where no aim is at it."""
+    out = campaign("plain", 5, plant="schedulable-lost", only=frozenset({"delay"}), plant_s=0.5)
     assert out.planted.found is None
     assert not out.found
     assert out.verdict == "cannot judge"
 
 
-def test_a_crash_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_is_reduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine crashes by itself here: its adapter plants the fault."""
-    monkeypatch.setattr("tests_toy_unused", None, raising=False) if False else None
-    out = Campaign(
-        RECORDINGS["long"],
-        lambda: Worker("crashing:Crashing", timeout_s=10.0),
-        budget=budget_of("60 runs"),
-        only=frozenset({"abort"}),
-        reduce_s=6.0,
-    ).run()
-    kinds = [f for f in out.found.values() if f.violation.invariant == CRASH]
-    assert kinds
-    assert kinds[0].reduced is not None
-    assert len(kinds[0].reduced.submissions()) <= 3
-    assert "> abort" in kinds[0].litmus
+    (tmp_path / "crashing.py").write_text(
+        "from toy import FAULTS, ToyDriver\n"
+        "planted = FAULTS['crashes'].planted()\n"
+        "planted.__enter__()\n"
+        "class Crashing(ToyDriver):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scenario, recipe = abort("preempted", "long")
+    with Crew(lambda: Worker("crashing:Crashing", timeout_s=10.0), 1, scenario.as_dict()) as crew:
+        (told,) = crew.run([(recipe, {"do": "recipe", "recipe": recipe.as_dict()})])
+        assert told.violation is not None
+        cut = reduce_death(crew, recipe, told.violation, 3.0)
+    assert len(cut.scenario.submissions()) <= 3
+    assert "> abort" in cut.litmus
+    assert "breaks: crash" in cut.litmus

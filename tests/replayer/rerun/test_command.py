@@ -1,0 +1,141 @@
+"""``tapedelay rerun`` from the outside: exit codes, text, JSON, and cases that run again from their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapedelay.formats.cli import run
+
+from .searching import RECORDINGS
+from .taping import taped
+
+HERE = Path(__file__).parent
+TOY = ("--engine", "toy:ToyDriver")
+
+
+@pytest.fixture
+def tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(HERE))
+    return taped(RECORDINGS["plain"], tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def broken(tmp_path: Path, tape: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """An engine that keeps the units of what is aborted in the middle of its prompt."""
+    (tmp_path / "leaking.py").write_text(
+        "from toy import FAULTS, ToyDriver\n"
+        "planted = FAULTS['kept-mid-prefill'].planted()\n"
+        "planted.__enter__()\n"
+        "class Leaking(ToyDriver):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "--engine", "leaking:Leaking"
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_clean(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rerun", str(tape), *TOY, "--budget", "30 runs"]) == 0
+    out, err = capsys.readouterr()
+    assert "strict: 1" in out
+    assert "every decision, unit and count as recorded" in out
+    assert "perturbed: clean in 30 runs" in out
+    assert "planted fault" in out
+    assert err.splitlines()[-1].startswith("next: tapedelay rerun")
+
+
+def test_found_reduced_and_run_again(
+    tape: Path, broken: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = tmp_path / "cases"
+    words = ["--budget", "60 runs", "--only", "abort", "--write", str(cases), "--json"]
+    assert run(["rerun", str(tape), *broken, *words]) == 1
+    found = told(capsys)
+    assert found["exit_code"] == 1
+    assert found["strict"]["divergence"] is None
+    (kind,) = {(f["invariant"]) for f in found["perturbed"]["found"]}
+    assert kind == "I3"
+    first = found["perturbed"]["found"][0]
+    assert first["says"] == "nothing is held when the scheduler is idle"
+    assert first["reduced"]["requests"] == 1
+    assert Path(first["file"]).parent == cases
+    assert run(["rerun", first["file"], *broken, "--json"]) == 1
+    again = told(capsys)
+    assert (first["invariant"], first["what"]) in {(v["invariant"], v["what"]) for v in again["violations"]}
+    assert run(["rerun", first["file"], *TOY]) == 0
+    assert "clean on toy:ToyDriver 1.0" in capsys.readouterr().out
+    assert run(["check", first["file"]]) == 1
+
+
+def test_the_same_seed_finds_the_same(
+    tape: Path, broken: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results: list[dict[tuple[str, str], int]] = []
+    for jobs in ("1", "2"):
+        words = [
+            "--perturbed",
+            "--only",
+            "abort",
+            "--budget",
+            "60 runs",
+            "--seed",
+            "3",
+            "--jobs",
+            jobs,
+            "--json",
+        ]
+        assert run(["rerun", str(tape), *broken, *words]) == 1
+        found = told(capsys)["perturbed"]["found"]
+        results.append({(f["invariant"], f["what"]): f["runs"] for f in found})
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--strict", "--perturbed"),
+        ("--budget", "soon"),
+        ("--budget", "0s"),
+        ("--budget", "1.5 runs"),
+        ("--jobs", "0"),
+        ("--timeout", "0"),
+        ("--only", "nothing"),
+        ("--scheduler", "7"),
+        ("--engine", "vllm"),
+    ],
+)
+def test_usage(tape: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rerun", str(tape), *words]) == 2
+    assert "next: " in capsys.readouterr().err
+
+
+def test_no_such_fault(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rerun", str(tape), *TOY, "--perturbed", "--budget", "1", "--plant", "nothing"]) == 2
+    assert "kept-mid-prefill" in capsys.readouterr().err
+
+
+def test_no_scheduler_and_no_engine(tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    race = tmp_path / "race.litmus"
+    race.write_text("1 | host | H | | M0[0:16] |\nclean\n")
+    assert run(["rerun", str(tape), "--engine", "toy"]) == 4
+    assert "no engine adapter is named 'toy'" in capsys.readouterr().err
+    assert run(["rerun", str(race)]) == 3
+    bare = tmp_path / "bare.litmus"
+    bare.write_text("seq\narrive R0\nidle\n")
+    assert run(["rerun", str(bare)]) == 3
+    assert "does not say how it was made" in capsys.readouterr().err
+    assert run(["rerun", str(tmp_path / "nothing.tape")]) == 3
+
+
+def test_a_python_that_is_not_there(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rerun", str(tape), *TOY, "--python", "/nonexistent/python"]) == 5
+    assert "--python" in capsys.readouterr().err
