@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ...formats.errors import LitmusError
@@ -11,11 +11,11 @@ from ...formats.notation import Spot, integer, shown
 from ...formats.requests.words import ANSWER_WORDS
 from ...formats.sequence import INVARIANTS, Drive, DriveInput, PoolLine, Sequence
 from ..sequence import judge
-from .drive import Run
-from .protocol import Answer, Pool, Submission
+from .drive import Limits, Run, run
+from .protocol import Answer, Driver, Pool, Submission
 from .scenario import Ending, Input, Scenario
 
-__all__ = ["case_of", "drive_of", "scenario_of"]
+__all__ = ["case_of", "drive_of", "run_to_show", "scenario_of"]
 
 _VERBS = {
     "submit": "submit",
@@ -40,16 +40,47 @@ _SUBMITTED = {
 }
 _REQUEST = re.compile(r"R([0-9]{1,9})")
 _ANSWER = re.compile(r"R([0-9]{1,9})/([0-9]{1,9})(?:/([a-z]+))?")
+_SAID = 4
+_MORE_STEPS = 32
 _LAST, _DECODE_ONLY, _NONE = "last", "decode_only", "none"
 
 
-def case_of(run: Run, *, notes: Mapping[str, str] | None = None, name: str = "case") -> Sequence:
+def run_to_show(
+    scenario: Scenario,
+    driver: Driver,
+    *,
+    limits: Limits | None = None,
+    at: Callable[[int, str], None] | None = None,
+) -> Run:
+    """Run a reduced scenario for its file.
+
+    It ends with its first violation, as every run. Where only the state of the scheduler shows that one, it
+    goes on if the commands soon break the same invariant by themselves: what was not given back is held when
+    all has ended.
+
+    Parameters
+    ----------
+    scenario, driver, limits, at
+        As `drive.run` takes them.
+    """
+    first = run(scenario, driver, limits=limits, at=at)
+    if not first.violations or judge(first.commands):
+        return first
+    further = replace(limits or Limits(), stop_at_first=False, max_steps=first.steps + _MORE_STEPS)
+    longer = run(scenario, driver, limits=further, at=at)
+    if len(longer.commands) > 2 * len(first.commands) + _MORE_STEPS:
+        return first
+    broken = {v.invariant for v in judge(longer.commands)}
+    return longer if first.violations[0].invariant in broken else first
+
+
+def case_of(made: Run, *, notes: Mapping[str, str] | None = None, name: str = "case") -> Sequence:
     """Return a run as a sequence that can be printed, checked, and run again from its file.
 
     Parameters
     ----------
-    run : Run
-        Of the reduced scenario, judged.
+    made : Run
+        Of the reduced scenario, judged; see `run_to_show`.
     notes : mapping of str to str
         Comments ``# key: value`` beside those that say what breaks.
     name : str
@@ -62,17 +93,18 @@ def case_of(run: Run, *, notes: Mapping[str, str] | None = None, name: str = "ca
         its comments. Its drive has the calls that were really made.
     """
     said = dict(notes or {})
-    for n, (invariant, what) in enumerate(dict.fromkeys(v.kind for v in run.violations)):
+    kinds = list(dict.fromkeys(v.kind for v in made.violations))
+    for n, (invariant, what) in enumerate(kinds[:_SAID]):
         meaning = INVARIANTS.get(invariant, "the scheduler returns from every call")
         said["breaks" + " too" * n] = f"{invariant} ({meaning}): {what}"
-    if run.violations:
-        said["shows"] = run.violations[0].words
-    claims = [v.claim() for v in judge(run.commands)]
-    places = [c.at for c in run.calls[: run.given]]
-    if len(run.calls) > run.given:
-        places.append(run.calls[run.given].at)
-    drive = drive_of(run.made().but(pools=run.pools), places)
-    return Sequence.of(run.commands, claims or None, name=name, notes=said, drive=drive)
+    if made.violations:
+        said["shows"] = made.violations[0].words
+    claims = [v.claim() for v in judge(made.commands)]
+    places = [c.at for c in made.calls[: made.given]]
+    if len(made.calls) > made.given:
+        places.append(made.calls[made.given].at)
+    drive = drive_of(made.made().but(pools=made.pools), places)
+    return Sequence.of(made.commands, claims or None, name=name, notes=said, drive=drive)
 
 
 def drive_of(scenario: Scenario, places: Iterable[int] = ()) -> Drive:

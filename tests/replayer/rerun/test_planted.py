@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tapedelay.formats.sequence import parse, print_sequence
-from tapedelay.replayer.rerun.case import case_of, scenario_of
+from tapedelay.replayer.rerun.case import case_of, run_to_show, scenario_of
 from tapedelay.replayer.rerun.drive import Run, run
 from tapedelay.replayer.rerun.perturb import run_recipe
 from tapedelay.replayer.rerun.protocol import Decision
@@ -124,11 +124,11 @@ def test_a_fault_is_found_and_reduced(name: str) -> None:
         assert small.minimal
         assert len(small.scenario.submissions()) <= hunt.requests, small
         assert len(small.scenario.inputs) <= 10
-        case = case_of(run(small.scenario, DRIVER), notes={"fault": name})
+        case = case_of(run_to_show(small.scenario, DRIVER), notes={"fault": name})
         text = print_sequence(case)
         assert f"# breaks: {violation.invariant} (" in text
         assert violation.what in text
-        again = run(scenario_of(parse(text)), DRIVER)
+        again = run_to_show(scenario_of(parse(text)), DRIVER)
         assert violation.kind in {v.kind for v in again.violations}
         assert print_sequence(case_of(again, notes={"fault": name})) == text
         assert [v.claim() for v in judge(case.commands())] == list(case.stated() or ())
