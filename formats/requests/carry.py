@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 __all__ = ["Answered", "Carry", "Row", "Scheduled"]
@@ -135,19 +136,36 @@ class Carry:
         if self._steady and scheduled == self._then:
             self._stepped(step, [(r, tokens, at + tokens, False) for r, tokens, at, _ in scheduled], True)
             return []
-        last, now = self._last(), {s[0] for s in scheduled}
-        if len(now) != len(scheduled):
+        if len(set(map(itemgetter(0), scheduled))) != len(scheduled):
             raise ValueError("a request is scheduled twice in one step")
-        rows = [
-            Row("prefill" if is_prefill else "decode", r, tokens, computed)
-            for r, tokens, computed, is_prefill in scheduled
-            if is_prefill or last.get(r) != (tokens, computed)
-        ]
+        rows = self._in_place(scheduled)
+        if rows is None:
+            rows = self._compared(scheduled)
+        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
+        return rows
+
+    def _in_place(self, scheduled: list[tuple[int, int, int, bool]]) -> list[Row] | None:
+        """Return the rows of a step whose requests stand as foreseen, new ones behind them; else None."""
+        left = self._left
+        then = [s for s in self._then if s[0] not in left] if left else self._then
+        if len(then) > len(scheduled):
+            return None
+        rows = []
+        for foreseen, real in zip(then, scheduled, strict=False):
+            if foreseen != real or real[3]:
+                if foreseen[0] != real[0]:
+                    return None
+                rows.append(_row(*real))
+        return rows + [_row(*real) for real in scheduled[len(then) :]]
+
+    def _compared(self, scheduled: list[tuple[int, int, int, bool]]) -> list[Row]:
+        """Return the rows of any step."""
+        last, now = self._last(), {s[0] for s in scheduled}
+        rows = [_row(*s) for s in scheduled if s[3] or last.get(s[0]) != (s[1], s[2])]
         rows += [Row("skip", r) for r, state in last.items() if state is not _PREFILL and r not in now]
         order = [s[0] for s in scheduled]
         if order != _foreseen(last, now, rows):
             rows += [Row("order", r) for r in order]
-        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
         return rows
 
     def decode(self, step: int, rows: Iterable[tuple[str, int, int | None, int | None]]) -> list[Scheduled]:
@@ -253,6 +271,10 @@ class Carry:
             for request in self._over - flying:
                 self._known.pop(request, None)
             self._over &= flying
+
+
+def _row(request: int, tokens: int, computed: int, is_prefill: bool) -> Row:
+    return Row("prefill" if is_prefill else "decode", request, tokens, computed)
 
 
 def _length(length: int, after: int, tokens: int) -> int:

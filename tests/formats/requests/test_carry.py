@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tapedelay.formats.requests.carry import Answered, Carry, Scheduled
 
-EXAMPLES = 20_000 if os.environ.get("TAPEDELAY_SOAK") else 150
+EXAMPLES = 3000 if os.environ.get("TAPEDELAY_SOAK") else 150
 REQUESTS = st.integers(0, 5)
 TOKENS = st.integers(0, 4)
 WORDS = st.sampled_from([None, None, None, "stop", "length"])
