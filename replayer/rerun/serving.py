@@ -119,6 +119,7 @@ class Server:
         }
 
     def _reduce(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        from .case import run_to_show
         from .reduce import Shrinks, reduce_scenario
 
         scenario = Scenario.from_dict(message["scenario"])
@@ -141,7 +142,7 @@ class Server:
                 shrinks=Shrinks(mine.shrinks, mine.smaller),
                 stop=lambda: time.monotonic() > until,
             )
-            last = run(reduced.scenario, mine, limits=self._limits, at=self._told)
+            last = run_to_show(reduced.scenario, mine, limits=self._limits, at=self._told)
         return {
             **_told(last),
             "scenario": reduced.scenario.as_dict(),
