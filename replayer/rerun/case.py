@@ -40,7 +40,7 @@ _SUBMITTED = {
 }
 _REQUEST = re.compile(r"R([0-9]{1,9})")
 _ANSWER = re.compile(r"R([0-9]{1,9})/([0-9]{1,9})(?:/([a-z]+))?")
-_SAID = 4
+_BREAKS = ("breaks", "breaks too", "breaks as well", "breaks besides")
 _MORE_STEPS = 32
 _LAST, _DECODE_ONLY, _NONE = "last", "decode_only", "none"
 
@@ -94,9 +94,9 @@ def case_of(made: Run, *, notes: Mapping[str, str] | None = None, name: str = "c
     """
     said = dict(notes or {})
     kinds = list(dict.fromkeys(v.kind for v in made.violations))
-    for n, (invariant, what) in enumerate(kinds[:_SAID]):
+    for key, (invariant, what) in zip(_BREAKS, kinds, strict=False):
         meaning = INVARIANTS.get(invariant, "the scheduler returns from every call")
-        said["breaks" + " too" * n] = f"{invariant} ({meaning}): {what}"
+        said[key] = f"{invariant} ({meaning}): {what}"
     if made.violations:
         said["shows"] = made.violations[0].words
     claims = [v.claim() for v in judge(made.commands)]
