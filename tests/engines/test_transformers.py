@@ -15,6 +15,7 @@ import pytest
 import tapedelay
 from tapedelay.formats.read import open_tape
 from tapedelay.formats.requests.read import read_inputs, read_schedulers
+from tapedelay.formats.schema import TABLES
 from tapedelay.replayer.rerun.from_tape import recording_of
 
 from .scheduler_engines import engine_python
@@ -115,6 +116,13 @@ def test_a_recording_is_clean_to_check(recorded: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_recording_has_no_request_ids(recorded: Path) -> None:
+    tape = open_tape(recorded)
+    for name in TABLES:
+        assert "PRIVATE" not in str(tape.table(name).to_pylist()), name
+    assert b"PRIVATE" not in (recorded / "manifest.json").read_bytes()
 
 
 def test_strict_reruns_are_as_recorded(reruns: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -64,7 +65,8 @@ def serve(manager: Any, cancelled: Iterable[int] = (), *, max_new_tokens: int = 
     left: set[str] = set()
 
     def submit(tokens: list[int]) -> None:
-        added = manager.add_request(tokens, max_new_tokens=max_new_tokens, streaming=True)
+        name = f"PRIVATE-{time.monotonic_ns()}"  # no part of a recording
+        added = manager.add_request(tokens, name, max_new_tokens=max_new_tokens, streaming=True)
         ids.append(added)
         left.add(added)
 
