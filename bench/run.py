@@ -223,8 +223,10 @@ class Bench:
     def requests(self) -> None:
         """What recording a request scheduler costs per step."""
         from request_steps import request_steps
+        from vllm_hook import vllm_hook
 
         request_steps(self.folder, self.figures, quick=self.quick)
+        vllm_hook(self.folder, self.figures, quick=self.quick)
 
 
 def _millions(ops: int) -> str:
