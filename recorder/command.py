@@ -109,7 +109,7 @@ def record(
     """Run COMMAND and record the schedule of the engine in it.
 
     COMMAND needs no change: a Python program that imports xllamacpp or llama_cpp, or a program whose ggml
-    honours GGML_BACKEND_PATH. Its output and exit code pass through, so with --json the JSON is the last line
+    honours GGML_BACKEND_PATH. Of vllm, deepinfer and transformers the request scheduler is recorded. Its output and exit code pass through, so with --json the JSON is the last line
     of stdout.
 
     SIGUSR1 to this command, or a call of tapedelay_save() in COMMAND, saves what was recorded so far beside
@@ -118,7 +118,7 @@ def record(
     \b
     Exit codes: that of COMMAND if it is not 0; else 0, or
     2 usage, or a line of the plan that delayed nothing, 3 bad spool or plan,
-    4 no compute was recorded on the device asked for,
+    4 no compute was recorded on the device asked for, and no request scheduler,
     5 the recording could not be written.
     """
     asked = Asked(devices, profile, sync)

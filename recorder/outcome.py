@@ -189,7 +189,7 @@ def nothing_recorded(result: Recording, evidence: Evidence) -> TapedelayError:
     found = f"nothing was recorded: no process loaded the plugin{no_tape}"
     if evidence.hooks:
         return _cannot(found, _GIVE_WORK, evidence)
-    engines = " or ".join(engine_hook.ENGINES)
+    engines = " or ".join((*engine_hook.ENGINES, *(n.partition(".")[0] for n in engine_hook.SCHEDULERS)))
     if evidence.python:
         return _cannot(
             found,
