@@ -28,15 +28,6 @@ _IN_FLIGHT_MAX = 64
 """Steps whose output is awaited; no more than two are."""
 
 
-def _longest_first(row: tuple[int, int, int, bool]) -> tuple[int, int]:
-    """Return the place of a row in a step that decodes.
-
-    The scheduler sorts such a step by length, with a sort that leaves the order of equals open: that order
-    is none of its decisions, and changes with every step.
-    """
-    return -(row[1] + row[2]), row[0]
-
-
 def _difference(old: list[int], now: list[int]) -> tuple[list[int], list[int]]:
     """Return the units that are gone and those that are new, each in its list's order."""
     if now[: len(old)] == old:
@@ -81,8 +72,8 @@ class Watch:
         self._held: dict[int, list[list[int]]] = {}
         self._counts: dict[int, int] = {}
         """How many blocks of each request are in `_held`."""
-        self._lengths: dict[int, list[int]] = {}
-        """Of each request: tokens known, tokens that it may still produce."""
+        self._left_tokens: dict[int, int] = {}
+        """How many more tokens each request may produce."""
         self._running: set[int] = set()
         self._releases: set[int] = set()
         self._flying: dict[int, tuple[int, list[int]]] = {}
@@ -112,7 +103,7 @@ class Watch:
         self._to.submit(key, prompt_tokens=sequence.get_prompt_len(), max_tokens=limit, flags=flags)
         self._sequences[key] = sequence
         self._by_request.setdefault(sequence.request_id, []).append(key)
-        self._lengths[key] = [sequence.get_len(), limit]
+        self._left_tokens[key] = min(limit, self._max_model_len + 1 - sequence.get_len())
         self._unfinished = unfinished
         self._moved((key,))
         self._end()
@@ -153,14 +144,12 @@ class Watch:
         self._decode_step = scheduler.decode_step
         prompt = bool(outputs.prompt_run)
         keys = [m.seq_id for m in metadata]
-        rows = [
-            (key, tokens, after - tokens, prompt)
-            for key, tokens, after in zip(
-                keys, [m.seqlen_q for m in metadata], [m.seqlen_k for m in metadata], strict=True
-            )
-        ]
+        lengths = [(-m.seqlen_k, m.seq_id, m.seqlen_q) for m in metadata]
         if not prompt:
-            rows.sort(key=_longest_first)
+            # Sorted by length, with a sort that leaves the order of equals open: that order is none of the
+            # scheduler's decisions, and changes with every step.
+            lengths.sort()
+        rows = [(key, tokens, -after - tokens, prompt) for after, key, tokens in lengths]
         finished = [s.seq_id for s in outputs.finished_seqs]
         self._releases.update(finished)
         left = self._left(scheduler, len(keys) if prompt else len(finished))
@@ -190,16 +179,14 @@ class Watch:
         """Tell what the model gave, and who has ended with it."""
         rows: list[tuple[int, int, str | None]] = []
         ended: list[int] = []
-        eos, longest, known = self._eos, self._max_model_len, self._lengths
+        eos, left = self._eos, self._left_tokens
         if outputs.prompt_run:
             self._running.update(k for k, count in zip(self._answering, pushed, strict=True) if count)
         for key, count, token in zip(self._answering, pushed, tokens, strict=True):
             word = None
-            lengths = known.get(key)
-            if count and lengths is not None:
-                lengths[0] += count
-                lengths[1] -= count
-                if token == eos or lengths[1] <= 0 or lengths[0] > longest:
+            if count and key in left:
+                left[key] = rest = left[key] - count
+                if rest <= 0 or token == eos:
                     word = self._end_of(key)
                     if word is not None:
                         ended.append(key)
@@ -300,7 +287,7 @@ class Watch:
         sequence = self._sequences.pop(key, None)
         self._held.pop(key, None)
         self._counts.pop(key, None)
-        self._lengths.pop(key, None)
+        self._left_tokens.pop(key, None)
         self._running.discard(key)
         if sequence is not None:
             keys = self._by_request.get(sequence.request_id, [])
