@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapedelay.formats.errors import LitmusError
@@ -68,6 +68,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
+@settings(max_examples=40)
 @given(scenarios())
 def test_a_scenario_reads_back_as_it_was(made: Scenario) -> None:
     text = print_sequence(Sequence.of([], drive=drive_of(made)))
