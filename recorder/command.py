@@ -109,8 +109,8 @@ def record(
     """Run COMMAND and record the schedule of the engine in it.
 
     COMMAND needs no change: a Python program that imports xllamacpp or llama_cpp, or a program whose ggml
-    honours GGML_BACKEND_PATH. Of vllm, deepinfer and transformers the request scheduler is recorded. Its output and exit code pass through, so with --json the JSON is the last line
-    of stdout.
+    honours GGML_BACKEND_PATH. Of vllm, deepinfer and transformers the request scheduler is recorded.
+    Its output and exit code pass through, so with --json the JSON is the last line of stdout.
 
     SIGUSR1 to this command, or a call of tapedelay_save() in COMMAND, saves what was recorded so far beside
     the tape (NAME.1.tape, ...), while COMMAND goes on.
