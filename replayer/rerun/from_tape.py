@@ -26,6 +26,9 @@ __all__ = ["Recording", "recording_of"]
 MODEL_WORDS = frozenset({"stop"})
 """Why a request ends where only the model knows: with these words an answer ends it in other runs too."""
 
+UNRECORDED = "unrecorded_"
+"""So begin flags of requests that hang on something that is in no tape."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -99,6 +102,7 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
             next_step=f"say --scheduler {mine[0].scheduler}",
         )
     found = mine[0]
+    _refuse_unrecorded(found, tape)
     inputs = [i for i in read_inputs(tape) if i.scheduler == found.scheduler]
     return Recording(
         found.scheduler,
@@ -106,6 +110,21 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
         tuple(map(_recorded, inputs)),
         sum(i.kind == "step" for i in inputs),
     )
+
+
+def _refuse_unrecorded(found: RecordedScheduler, tape: Tape) -> None:
+    """Raise where requests say that something decided about them that no tape holds."""
+    words = Counter(w for r in found.requests.values() for w in r.flags if w.startswith(UNRECORDED))
+    if words:
+        named = ", ".join(
+            f"{w.removeprefix(UNRECORDED)} ({plural(n, 'request')})" for w, n in sorted(words.items())
+        )
+        raise CannotJudge(
+            f"some of its requests hang on what is not recorded: {named}",
+            expected="requests whose decisions hang on recorded inputs alone",
+            where=tape.where,
+            next_step="record a run without them",
+        )
 
 
 def _scenario(found: RecordedScheduler, inputs: Iterable[RecordedInput]) -> Scenario:

@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["CANNOT_JUDGE", "config_of", "flags_of"]
+__all__ = ["config_of", "flags_of"]
 
 Scalar = int | float | bool | str | None
-
-CANNOT_JUDGE = frozenset(
-    {
-        "multimodal",
-        "lora",
-        "structured",
-        "pooling",
-        "prompt_embeds",
-        "kv_transfer",
-        "ec_transfer",
-        "repetition",
-    }
-)
-"""Flags of requests whose decisions hang on something that is not recorded."""
 
 _KINDS = {
     "FullAttentionSpec": "full",
@@ -77,20 +63,31 @@ def config_of(scheduler: Any) -> dict[str, Scalar]:
     return config
 
 
-def flags_of(request: Any) -> list[str]:
-    """Return the known words that say what is special about a request."""
+def flags_of(request: Any, *, by_arrival: bool = False) -> list[str]:
+    """Return the known words that say what is special about a request.
+
+    Those that begin with ``unrecorded_`` name something that decides as well and is in no tape: a rerun says
+    then that it cannot judge.
+
+    Parameters
+    ----------
+    request : vllm.v1.request.Request
+    by_arrival : bool
+        The scheduler sorts by times of arrival; those of the later chunks of a session are not recorded.
+    """
     sampling = request.sampling_params
     found = {
         "resumable": request.resumable,
         "skip_cache_read": request.skip_reading_prefix_cache,
-        "multimodal": bool(request.mm_features),
-        "lora": request.lora_request is not None,
-        "structured": request.structured_output_request is not None,
-        "pooling": request.pooling_params is not None,
-        "prompt_embeds": request.prompt_embeds is not None,
-        "kv_transfer": request.kv_transfer_params is not None,
-        "ec_transfer": request.ec_transfer_params is not None,
-        "repetition": getattr(sampling, "repetition_detection", None) is not None,
+        "unrecorded_multimodal": bool(request.mm_features),
+        "unrecorded_lora": request.lora_request is not None,
+        "unrecorded_structured": request.structured_output_request is not None,
+        "unrecorded_pooling": request.pooling_params is not None,
+        "unrecorded_prompt_embeds": request.prompt_embeds is not None,
+        "unrecorded_kv_transfer": request.kv_transfer_params is not None,
+        "unrecorded_ec_transfer": request.ec_transfer_params is not None,
+        "unrecorded_repetition": getattr(sampling, "repetition_detection", None) is not None,
+        "unrecorded_chunk_arrival": request.resumable and by_arrival,
     }
     return [word for word, there in found.items() if there]
 

@@ -14,7 +14,9 @@ class Sink(Protocol):
     Keys are the engine's own request ids. Every call but `number` is between a `begin` and its `end`.
     """
 
-    def number(self, key: str) -> int: ...
+    def number(self, key: str) -> int:
+        """Return the number of a request."""
+        ...
 
     def submit(
         self,
@@ -25,10 +27,13 @@ class Sink(Protocol):
         priority: int | None = None,
         flags: Sequence[str] = (),
         arrive_ns: int | None = None,
-        prefixes: Sequence[tuple[int, int, int]] = (),
-    ) -> None: ...
+    ) -> None:
+        """Take a request that arrives."""
+        ...
 
-    def equal(self, request: int, of: int, from_tokens: int, to_tokens: int) -> None: ...
+    def equal(self, request: int, of: int, from_tokens: int, to_tokens: int) -> None:
+        """Take which tokens a request has in common with one of a lower number; both by number."""
+        ...
 
     def begin(
         self,
@@ -40,18 +45,30 @@ class Sink(Protocol):
         value: int | None = None,
         word: str | None = None,
         step: int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Take the begin of an input."""
+        ...
 
-    def blocks(self, action: str, pool: int, units: Sequence[int], key: str | None = None) -> None: ...
+    def blocks(self, action: str, pool: int, units: Sequence[int], key: str | None = None) -> None:
+        """Take units that change hands."""
+        ...
 
-    def decision(
-        self, kind: str, key: str, tokens: int | None = None, computed: int | None = None
-    ) -> None: ...
+    def decision(self, kind: str, key: str, tokens: int | None = None, computed: int | None = None) -> None:
+        """Take a decision that schedules nothing."""
+        ...
 
-    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None: ...
+    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None:
+        """Take a whole step: request, tokens, tokens computed before, whether it is a prefill."""
+        ...
 
-    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None: ...
+    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
+        """Take what the model gave: request, tokens, why it ends."""
+        ...
 
-    def resources(self, pool: int, free: int, used: int) -> None: ...
+    def resources(self, pool: int, free: int, used: int) -> None:
+        """Take the units of a pool that are free and used now."""
+        ...
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Take the end of the input."""
+        ...

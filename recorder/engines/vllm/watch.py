@@ -63,6 +63,7 @@ class Watch:
         self._book: PrefixBook | None = None
         if self._pool.enable_caching:
             self._book = PrefixBook(self._pool.hash_block_size)
+        self._by_arrival = getattr(scheduler.scheduler_config, "policy", "fcfs") != "fcfs"
         self._alive = False
         self._inside = ""
         """Kind of the input that is going on."""
@@ -182,7 +183,7 @@ class Watch:
             prompt_tokens=request.num_prompt_tokens,
             max_tokens=request.max_tokens,
             priority=request.priority,
-            flags=flags_of(request),
+            flags=flags_of(request, by_arrival=self._by_arrival),
             arrive_ns=round(request.arrival_time * 1e9),
         )
         self._learn(request, len(request.block_hashes))

@@ -1,0 +1,55 @@
+"""The words that say what is special about a request of vLLM."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tapedelay.recorder.engines.vllm.described import flags_of
+
+
+def request(**special: Any) -> SimpleNamespace:
+    """Return a request like vLLM's, with nothing special but this."""
+    plain = {
+        "resumable": False,
+        "skip_reading_prefix_cache": False,
+        "mm_features": [],
+        "lora_request": None,
+        "structured_output_request": None,
+        "pooling_params": None,
+        "prompt_embeds": None,
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "sampling_params": SimpleNamespace(repetition_detection=None),
+    }
+    return SimpleNamespace(**(plain | special))
+
+
+@pytest.mark.parametrize(
+    ("special", "word"),
+    [
+        ({"skip_reading_prefix_cache": True}, "skip_cache_read"),
+        ({"mm_features": [object()]}, "unrecorded_multimodal"),
+        ({"lora_request": object()}, "unrecorded_lora"),
+        ({"structured_output_request": object()}, "unrecorded_structured"),
+        ({"pooling_params": object(), "sampling_params": None}, "unrecorded_pooling"),
+        ({"prompt_embeds": object()}, "unrecorded_prompt_embeds"),
+        ({"kv_transfer_params": {}}, "unrecorded_kv_transfer"),
+        ({"ec_transfer_params": {}}, "unrecorded_ec_transfer"),
+        ({"sampling_params": SimpleNamespace(repetition_detection=object())}, "unrecorded_repetition"),
+    ],
+)
+def test_each_is_named(special: dict[str, Any], word: str) -> None:
+    assert flags_of(request(**special)) == [word]
+
+
+def test_a_plain_request_has_none() -> None:
+    assert flags_of(request()) == []
+    assert flags_of(request(), by_arrival=True) == []
+
+
+def test_later_chunks_matter_where_arrival_decides() -> None:
+    assert flags_of(request(resumable=True)) == ["resumable"]
+    assert flags_of(request(resumable=True), by_arrival=True) == ["resumable", "unrecorded_chunk_arrival"]
