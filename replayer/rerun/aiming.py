@@ -10,11 +10,13 @@ from .protocol import Driver
 from .recipe import Aim, Recipe
 from .scenario import Input
 
-__all__ = ["MOST_DECODE_ONLY", "Aimed", "phases_at", "place_of", "words_of"]
+__all__ = ["CHUNK_TOKENS", "MOST_DECODE_ONLY", "Aimed", "phases_at", "place_of", "words_of"]
 
 MOST_DECODE_ONLY = 400
 """Decode-only steps that the pressure inserts at most: then the prompt goes on."""
 
+CHUNK_TOKENS = 4
+"""Tokens of an inserted chunk."""
 _STREAK = 12
 
 _WORDS: Mapping[str, tuple[str, ...]] = {"pause": ("wait", "keep"), "cache_reset": ("",)}
@@ -90,7 +92,7 @@ class Aimed:
         if action == "delay":
             return [Input("step")] if moment.flights < moment.depth else []
         if action in ("chunk", "chunk_last"):
-            return [Input("next_chunk", request=request, tokens=4, last=action == "chunk_last")]
+            return [Input("next_chunk", request=request, tokens=CHUNK_TOKENS, last=action == "chunk_last")]
         if action == "pause":
             self._later.append((self._calls + aim.count, Input("resume")))
             return [Input("pause", word=aim.word or None)]

@@ -41,7 +41,7 @@ class Found:
     Attributes
     ----------
     violation : Violation
-        The first of its kind.
+        The one of its kind that took the fewest inputs.
     recipe : Recipe
         What showed it.
     count : int
@@ -322,8 +322,11 @@ class Campaign:
         known = self.outcome.found.get(violation.kind)
         if known is None:
             self.outcome.found[violation.kind] = Found(violation, recipe, run=self.outcome.runs, made=made)
-        else:
-            known.count += 1
+            return
+        known.count += 1
+        shorter = made is not None and known.made is not None and len(made.inputs) < len(known.made.inputs)
+        if shorter:  # less to reduce
+            known.violation, known.recipe, known.made = violation, recipe, made
 
     # --- the planted fault ---
 

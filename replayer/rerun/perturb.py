@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .aiming import Aimed
+from .aiming import CHUNK_TOKENS, Aimed
 from .drive import Limits, Run, run
 from .protocol import Driver, Unsupported
 from .recipe import Recipe
@@ -51,7 +51,7 @@ def perturb(base: Scenario, recipe: Recipe, driver: Driver) -> Scenario:
     if recipe.flags:
         inputs = [_flagged(i, recipe.flags) for i in inputs]
     config = dict(base.config)
-    submissions = [i.submission for i in inputs if i.submission is not None]
+    submissions = base.but(inputs=tuple(inputs)).demands(_chunks(base, recipe, driver))
     for key, level in recipe.shrink:
         try:
             smaller = driver.smaller(config, key, submissions)
@@ -60,6 +60,21 @@ def perturb(base: Scenario, recipe: Recipe, driver: Driver) -> Scenario:
         if smaller:
             config = dict(smaller[min(level, len(smaller) - 1)])
     return base.but(config=config, inputs=tuple(inputs))
+
+
+def _chunks(base: Scenario, recipe: Recipe, driver: Driver) -> dict[int, int]:
+    """Return how much longer each session may get by the chunks that a recipe inserts."""
+    many = sum(aim.action.startswith("chunk") for aim in recipe.aims)
+    if not many:
+        return {}
+    flag = getattr(driver, "session_flag", "")
+    flagged = {r for r, f in recipe.flags if f == flag}
+    flagged |= {i.request for i in base.inputs if i.kind == "next_chunk" and i.request is not None}
+    return {
+        s.request: many * (CHUNK_TOKENS + (s.max_tokens or 0))
+        for s in base.submissions()
+        if s.request in flagged or (flag and flag in s.flags)
+    }
 
 
 def bare(base: Scenario) -> Scenario:

@@ -78,7 +78,7 @@ def facts_of(base: Scenario, driver: Driver) -> Facts:
     flag = str(getattr(driver, "session_flag", ""))
     chunks = {i.request for i in base.inputs if i.kind == "next_chunk"}
     sessions = [s.request for s in submissions if s.request in chunks or (flag and flag in s.flags)]
-    shrinks = ((key, len(driver.smaller(base.config, key, submissions))) for key in driver.shrinks)
+    shrinks = ((key, len(driver.smaller(base.config, key, base.demands()))) for key in driver.shrinks)
     return Facts(
         requests=tuple(s.request for s in submissions),
         sessions=tuple(sessions),

@@ -306,5 +306,5 @@ class _Search:
             return []
         found = []
         for key in self._shrinks.keys:
-            found += self._shrinks.smaller(scenario.config, key, scenario.submissions())
+            found += self._shrinks.smaller(scenario.config, key, scenario.demands())
         return found

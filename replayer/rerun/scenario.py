@@ -5,6 +5,7 @@ Standard library only: scenarios are run, and made, in the engine's own Python.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -128,6 +129,25 @@ class Scenario:
     def submissions(self) -> tuple[Submission, ...]:
         """Return the requests, in the order in which they arrive."""
         return tuple(i.submission for i in self.inputs if i.submission is not None)
+
+    def demands(self, more: Mapping[int, int] | None = None) -> tuple[Submission, ...]:
+        """Return the requests as long as they get in the end: with their chunks, and what each turn gives.
+
+        Parameters
+        ----------
+        more : mapping of int to int, optional
+            Tokens beside, by request.
+        """
+        grown = Counter[int](more or {})
+        limits = {s.request: s.max_tokens or 0 for s in self.submissions()}
+        for given in self.inputs:
+            if given.kind == "next_chunk" and given.request in limits:
+                limit = limits[given.request] if given.value is None else given.value
+                grown[given.request] += (given.tokens or 0) + limit
+        return tuple(
+            replace(s, prompt_tokens=s.prompt_tokens + grown[s.request]) if grown[s.request] else s
+            for s in self.submissions()
+        )
 
     def tokens(self) -> Tokens:
         """Return its source of tokens."""
