@@ -69,9 +69,9 @@ CONFIGURATIONS = {
     "chunked": Configuration(_LONG),
     "chunked-states": Configuration(_LONG, states=8),
     "chunked-overlap": Configuration(_LONG, states=8, overlap=True),
-    "beside": Configuration(_BESIDE, blocks=17, budget=4),
-    "beside-states": Configuration(_BESIDE, blocks=17, budget=4, states=8),
-    "beside-overlap": Configuration(_BESIDE, blocks=17, budget=4, overlap=True),
+    "beside": Configuration(_BESIDE, blocks=14, budget=4),
+    "beside-states": Configuration(_BESIDE, blocks=14, budget=4, states=8),
+    "beside-overlap": Configuration(_BESIDE, blocks=14, budget=4, overlap=True),
     "images": Configuration(_IMAGES, blocks=25, budget=16),
     # No prompt takes two steps: what is known to go wrong with those would end the recording.
     "disturbed": Configuration(
