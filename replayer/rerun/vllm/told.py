@@ -33,35 +33,39 @@ class Told:
         return tuple(events)
 
     def number(self, key: str) -> int:
+        """Return the number of a request."""
         return self._numbers[key]
 
     def submit(self, key: str, **about: Any) -> None:
-        pass
+        """Nothing: the rerun knows what it submits."""
 
     def equal(self, request: int, of: int, from_tokens: int, to_tokens: int) -> None:
-        pass
+        """Nothing: the rerun knows which tokens are equal."""
 
     def begin(self, kind: str, **about: Any) -> None:
-        pass
+        """Nothing: the rerun knows what it calls."""
 
     def blocks(self, action: str, pool: int, units: Sequence[int], key: str | None = None) -> None:
+        """Note units that change hands."""
         owner = None if key is None else self._numbers.get(key)
         self._events.append(BlockChange(action, POOL_NAME, tuple(units), owner))
 
     def decision(self, kind: str, key: str, tokens: int | None = None, computed: int | None = None) -> None:
+        """Note a decision that schedules nothing."""
         self._events.append(Decision(kind, self._numbers[key], tokens, computed))
 
     def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None:
+        """Note a whole step."""
         self._events += (
             Decision("prefill" if prefill else "decode", self._numbers[key], tokens, computed)
             for key, tokens, computed, prefill in scheduled
         )
 
     def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
-        pass
+        """Nothing: the rerun gives the answers."""
 
     def resources(self, pool: int, free: int, used: int) -> None:
-        pass
+        """Nothing: the rerun looks at the pools itself."""
 
     def end(self) -> None:
-        pass
+        """Nothing: the rerun takes the events after each call."""

@@ -1,9 +1,9 @@
 """Reruns recorded schedulers of vLLM, in the Python that has it; prints one JSON object.
 
 ``vllm_reruns.py FILE WORK...``: FILE is JSON with ``runs`` (name -> ``scenario``, ``recorded``) and
-``planted`` (fault -> name of a run). WORK: ``strict`` reruns every run exactly, ``planted`` perturbs runs with
-each fault until it shows and reduces that, ``kit`` runs the conformance kit, ``cases`` the cases of the folder
-``vllm_cases``, on the scheduler as it is and with the repairs below.
+``planted`` (fault -> name of a run). WORK: ``strict`` reruns every run exactly, ``planted`` perturbs runs
+with each fault until it shows and reduces that, ``kit`` runs the conformance kit, ``cases`` the cases of the
+folder ``vllm_cases``, on the scheduler as it is and with the repairs below.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def _search(base: Scenario) -> Generator[Recipe, list[tuple[str, str, int]], Non
             if key not in tried:
                 tried.add(key)
                 yield recipe
-    for random_recipe in random_recipes(facts, 0):
-        yield random_recipe
+    yield from random_recipes(facts, 0)
 
 
 def planted(runs: Mapping[str, Any], faults: Mapping[str, str]) -> dict[str, Any]:
