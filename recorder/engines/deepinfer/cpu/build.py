@@ -69,7 +69,12 @@ def fetch(folder: Path) -> Path:
             with tarfile.open(archives[0]) as archive:
                 archive.extractall(scratch, filter="data")
         except (OSError, tarfile.TarError) as error:
-            raise InfrastructureError(f"it cannot be unpacked: {error}", where=archives[0].name) from error
+            raise InfrastructureError(
+                f"it cannot be unpacked: {error}",
+                expected="an archive of sources",
+                where=archives[0].name,
+                next_step="run it again: the download may have been cut off",
+            ) from error
         (Path(scratch) / f"deepinfer-{VERSION}").rename(source)
     return source
 
@@ -160,7 +165,9 @@ def _run(command: Sequence[str], what: str, timeout_s: float) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InfrastructureError(str(error), where=what) from error
+        raise InfrastructureError(
+            str(error), where=what, next_step="run it again where the machine has less to do"
+        ) from error
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise InfrastructureError(f"exit code {done.returncode}\n{last}", where=what, next_step=_advice(last))
