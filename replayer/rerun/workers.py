@@ -196,7 +196,9 @@ class Worker:
         if answer.get("error") == "unsupported":
             raise Unsupported(words, where=self._engine, next_step=_install(self._engine))
         if answer.get("error"):
-            raise InfrastructureError(words, where=self._engine)
+            raise InfrastructureError(
+                words, where=self._engine, next_step="run it again; if it stays, report it with the tape"
+            )
         return answer
 
     def close(self) -> None:

@@ -81,11 +81,15 @@ def test_errors_are_raised_with_all_parts() -> None:
     """No error is raised with what was found alone."""
     bare = []
     for name in MODULES:
-        path = importlib.import_module(name).__file__
+        module = importlib.import_module(name)
+        path = module.__file__
         assert path
         for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
+            mine = getattr(errors, node.func.id, None)
+            if getattr(module, node.func.id, mine) is not mine:
+                continue  # an engine adapter has an exception of the same name, of words alone
             if node.func.id in errors.__all__ and not any(k.arg is None for k in node.keywords):
                 said = {k.arg for k in node.keywords}
                 if not said & {"expected", "next_step"}:

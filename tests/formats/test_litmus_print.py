@@ -67,8 +67,8 @@ def test_every_column(rich_tape: Tape) -> None:
     text = print_litmus(rich_tape)
     same(rich_tape, parse(text).tape())
     assert text.startswith(
-        "# left out: graphs, nodes, schedulers, pools, requests, prefixes, inputs, answers, decisions, blocks, "
-        "resources, delays, telemetry\n"
+        "# left out: graphs, nodes, schedulers, pools, requests, prefixes, inputs, answers, decisions, "
+        "blocks, resources, delays, telemetry\n"
     )
 
 
