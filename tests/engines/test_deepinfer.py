@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import tapedelay as package_of
 from tapedelay.formats.read import open_tape
 
 from .deepinfer_patches import SWITCH, patched
@@ -246,6 +247,26 @@ def test_what_upstream_does_not_know_is_broken_and_repaired(
     assert [f"{v['invariant']} {v['what']}" for v in json.loads(found.stdout)["violations"]] == [kind]
     clean = tapedelay("rerun", case, "--json", "--python", python, environment=with_repairs(repaired, repair))
     assert clean.returncode == 0, clean.stdout + clean.stderr
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_adapter_keeps_the_protocol_where_the_scheduler_is_repaired(
+    python: str, repaired: Path, tmp_path: Path, overlap: bool
+) -> None:
+    file = tmp_path / "config.json"
+    roomy = {"num_blocks": 65, "num_states": 9, "max_num_batched_tokens": 16, "max_num_seqs": 4}
+    file.write_text(json.dumps({**CONFIG, **roomy, "max_model_len": 128, "zero_overhead": overlap}))
+    environment = with_repairs(repaired, "abort preempted watermark")
+    package = str(Path(next(iter(package_of.__path__))).parent)
+    environment["PYTHONPATH"] += os.pathsep + package
+    done = subprocess.run(
+        [python, "-m", "tapedelay.replayer.rerun.conformance", "deepinfer", "--config", str(file)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_neither_text_nor_tokens_are_in_a_tape(tapes: Tapes) -> None:
