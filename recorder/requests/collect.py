@@ -16,7 +16,7 @@ from ...formats.requests.words import INPUT_KINDS
 from ...formats.tape import Manifest, Process, Tape
 from ..origin import Origin
 from .frames import Frames, damaged, read_all
-from .layout import ANSWER, DECISION, INPUT, SCHEDULER, STOPPED
+from .layout import ANSWER, DECISION, INPUT, INT_MAX, SCHEDULER, STOPPED
 from .rows import Rows
 from .shapes import fault_of_event, fault_of_frame
 from .ties import first_ops
@@ -229,7 +229,7 @@ class _Collector:
                 "priority": priority,
                 "flags": flags,
                 "reserve_tokens": reserve,
-                "arrive_ns": None if arrive is None else arrive - f.wall_ns + f.mono_ns + since,
+                "arrive_ns": None if arrive is None else _fitting(arrive - f.wall_ns + f.mono_ns + since, f),
             }
 
     def _event(self, s: _Scheduler, f: Frames, number: int, seq: int, event: Any) -> int:
@@ -325,6 +325,12 @@ def _known(where: Mapping[int, int] | Sequence[int], number: Any, f: Frames) -> 
         return where[number]
     except (KeyError, IndexError):
         raise damaged(f"request or pool {number}, which is not told of", f.where) from None
+
+
+def _fitting(time_ns: int, f: Frames) -> int:
+    if abs(time_ns) > INT_MAX:
+        raise damaged("a request that arrives at an impossible time", f.where)
+    return time_ns
 
 
 _NAMES = {

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ...formats.requests.carry import Carry
 from ...formats.requests.words import ANSWER_WORDS, BLOCK_ACTIONS, DECISION_KINDS, INPUT_KINDS
-from .layout import ANSWER, BLOCK, DECISION, INPUT, SCHEDULER
+from .layout import ANSWER, BLOCK, DECISION, INPUT, INT_MAX, SCHEDULER
 from .spool import Writer, said, writer
 
 __all__ = ["PoolRow", "SchedulerRecorder"]
@@ -344,11 +344,11 @@ class SchedulerRecorder:
         row = self._new.setdefault(number, [number, None, *_UNKNOWN])
         row[2:] = [
             int(prompt_tokens),
-            max_tokens,
-            priority,
+            _whole(max_tokens),
+            _whole(priority),
             [_word(f) for f in flags] or None,
-            reserve_tokens,
-            arrive_ns,
+            _whole(reserve_tokens),
+            _whole(arrive_ns),
         ]
         self._prefixes += [[number, int(of), int(a), int(b)] for of, a, b in prefixes]
         self._live.add(key)
@@ -397,7 +397,7 @@ class SchedulerRecorder:
         self._step = -1 if step is None else step
         self._input = [
             INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
-            decode_only, value, None if word is None else _word(word),
+            decode_only, _whole(value), None if word is None else _word(word),
         ]  # fmt: skip
 
     def _end(self, *, whole: bool = False) -> None:
@@ -459,12 +459,15 @@ def _word(text: object) -> str:
 
 
 def _scalar(value: object) -> Scalar:
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return _whole(value)
     if isinstance(value, float):
         return value if isfinite(value) else str(value)
     return _word(value)
 
 
 def _whole(value: int | None) -> int | None:
-    return None if value is None else int(value)
+    """Return a number as far as the raw recording holds it: `sys.maxsize` often stands for no limit."""
+    return None if value is None else max(-INT_MAX, min(int(value), INT_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -87,8 +88,13 @@ def _fields(*shape: Check) -> Check:
 
 def _config(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        _word(k) and (v is None or type(v) in (bool, float) or _int(v) or _word(v)) for k, v in value.items()
+        _word(k) and (v is None or type(v) is bool or _int(v) or _finite(v) or _word(v))
+        for k, v in value.items()
     )
+
+
+def _finite(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
 
 
 def _any(value: Any) -> bool:

@@ -199,6 +199,12 @@ DAMAGED = {
     "text": (head(), frame(0, 0, "tell me", "1", {}, [])),
     "config": (head(), frame(0, 0, "toy", "1", {"prompt": "tell me a story"}, [])),
     "nested config": (head(), frame(0, 0, "toy", "1", {"a": {"b": 1}}, [])),
+    "not a number": (head(), frame(0, 0, "toy", "1", {"a": float("nan")}, []), frame(*an_input())),
+    "without end": (head(), frame(0, 0, "toy", "1", {"a": float("inf")}, []), frame(*an_input())),
+    "arrival": (
+        HEADER.pack(b"TDREQSTS", 0, 1, 0, 4711, 0, (1 << 62) - 1), frame(*SCHEDULER),
+        frame(*an_input(at_ns=(1 << 62) - 1, new=[[0, -1, 8, None, None, None, None, -(1 << 62) + 1]])),
+    ),
     "pool": (head(), frame(0, 0, "toy", "1", {}, [["kv", -1, 0, None]])),
     "short": (head(), frame(*SCHEDULER), frame(*an_input()[:-1])),
     "unknown request": (head(), frame(*SCHEDULER), frame(*an_input(request=5))),

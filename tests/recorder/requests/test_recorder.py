@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,19 @@ def test_without_a_recording_nothing_happens(
     r.end()
     assert capsys.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_limit_as_a_number_is_no_fault(recorder: Recorder, folder: Path) -> None:
+    r = recorder(most=sys.maxsize)
+    for key, value in (("x", sys.maxsize), ("y", -sys.maxsize - 1)):
+        r.submit(key, prompt_tokens=1, max_tokens=abs(value), priority=value, reserve_tokens=abs(value))
+        r.begin("next_chunk", key=key, tokens=1, value=abs(value))
+        r.end()
+    (found,) = read_schedulers(collected(folder))
+    assert found.config["most"] > 1 << 61
+    one, other = found.requests.values()
+    assert min(one.max_tokens or 0, one.priority or 0, one.reserve_tokens or 0) > 1 << 61
+    assert (other.priority or 0) < -(1 << 61)
 
 
 def test_a_copy_of_the_process_stays_out(recorder: Recorder, folder: Path, capfd: Any) -> None:
