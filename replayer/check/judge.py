@@ -42,7 +42,13 @@ Progress = Callable[[int, int], None]
 """Called now and then with how many of how many ops are done."""
 
 
-def check_tape(tape: Tape, baseline: Baseline | None = None, *, progress: Progress | None = None) -> Report:
+def check_tape(
+    tape: Tape,
+    baseline: Baseline | None = None,
+    *,
+    schedulers: bool = True,
+    progress: Progress | None = None,
+) -> Report:
     """Return the races, lifetime faults and deadlocks of a tape, and what its request schedulers break.
 
     Parameters
@@ -51,6 +57,8 @@ def check_tape(tape: Tape, baseline: Baseline | None = None, *, progress: Progre
         The tape.
     baseline : Baseline, optional
         Accepted findings; they are reported but do not count.
+    schedulers : bool
+        Judge its request schedulers as well.
     progress : callable, optional
         Called with the ops done and the ops in all.
 
@@ -64,13 +72,16 @@ def check_tape(tape: Tape, baseline: Baseline | None = None, *, progress: Progre
     InvalidTape
         If a reference of the tape points nowhere.
     """
-    return _Judge(tape, baseline, progress).run()
+    return _Judge(tape, baseline, schedulers, progress).run()
 
 
 class _Judge:
-    def __init__(self, tape: Tape, baseline: Baseline | None, progress: Progress | None) -> None:
+    def __init__(
+        self, tape: Tape, baseline: Baseline | None, schedulers: bool, progress: Progress | None
+    ) -> None:
         self.tape = tape
         self.baseline = baseline
+        self.schedulers = schedulers
         self.progress = progress
         self.core = core_tape(tape, times=False)
         _, self.never, self.cycles = self.core.stuck()
@@ -91,7 +102,7 @@ class _Judge:
         self.hiding.finish(self.report)
         self.report.groups = ranked(self.groups.values())
         self.report.conditions = conditions(self.tape, self.core, self._cut_short())
-        if self.tape.rows("schedulers"):
+        if self.schedulers and self.tape.rows("schedulers"):
             accepts = self.baseline.accepts if self.baseline is not None else lambda signature: False
             self.report.schedulers = check_schedulers(self.tape, accepts, progress=self.progress)
         if self.baseline is not None:

@@ -15,11 +15,13 @@ from ...formats.commands.common import (
     print_json,
     printable,
     quoted,
+    say,
     say_next,
 )
 from ...formats.commands.progress import LARGE, progress
 from ...formats.commands.ranges import range_of
 from ...formats.errors import UsageError
+from ...formats.shown import plural
 
 if TYPE_CHECKING:
     from ...formats.tape import Tape
@@ -49,6 +51,12 @@ _MARKS_MAX = 100
     metavar="N",
     help="Which finding, counted as `check` prints them (html: default 1; perfetto: default all).",
 )
+@click.option(
+    "--scheduler",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="litmus: a request scheduler of the tape, not its ops.",
+)
 @force_option
 @json_option
 def export(
@@ -58,6 +66,7 @@ def export(
     ops: str | None,
     steps: str | None,
     finding: int | None,
+    scheduler: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -73,9 +82,9 @@ def export(
     from ...formats.sequence import is_sequence_file
     from ..replay.preparing import cut
 
-    asked = Asked(tape, form, output, finding, as_json)
+    asked = Asked(tape, form, output, finding, as_json, scheduler)
     parts = range_of("--ops", ops), range_of("--steps", steps)
-    _usable(asked)
+    _usable(asked, parts)
     if output is not None:
         check_output(output, tape=tape, force=force)
     if form == "litmus" and tape.suffix == ".litmus" and is_sequence_file(tape):
@@ -94,9 +103,16 @@ class Asked:
     output: Path | None
     finding: int | None
     as_json: bool
+    scheduler: int | None = None
 
 
-def _usable(asked: Asked) -> None:
+def _usable(asked: Asked, parts: tuple[object, object]) -> None:
+    if asked.scheduler is not None and (asked.form != "litmus" or parts != (None, None)):
+        raise UsageError(
+            f"--scheduler with {f'--format {asked.form}' if asked.form != 'litmus' else '--ops or --steps'}",
+            expected="--format litmus and the whole recording",
+            next_step="leave one of them out",
+        )
     if asked.finding is not None and asked.form == "litmus":
         raise UsageError(
             "--finding with --format litmus",
@@ -140,22 +156,28 @@ def _text(text: str, rows: int, asked: Asked, following: str, *, unit: str = "op
 
 def _litmus(tape: Tape, asked: Asked) -> None:
     from ...formats.litmus import print_litmus
-    from .sequences import has_only_schedulers, sequence_of
+    from .sequences import numbers, sequence_of
 
     following = f"tapedelay check {quoted(asked.output or '')}"
-    if has_only_schedulers(tape):
-        _text(*sequence_of(tape), asked, following, unit="commands")
+    schedulers = numbers(tape)
+    if asked.scheduler is not None or (schedulers and not tape.rows("ops")):
+        _text(*sequence_of(tape, asked.scheduler), asked, following, unit="commands")
         return
-    _text(print_litmus(tape), tape.table("ops").num_rows, asked, following)
+    left: dict[str, Any] = {"schedulers": schedulers} if schedulers else {}
+    text = print_litmus(tape)
+    if schedulers and not asked.as_json:
+        many = plural(len(schedulers), "request scheduler")
+        say(f"only the ops: {many} left out, see --scheduler {schedulers[0]}")
+    _text(text, tape.table("ops").num_rows, asked, following, **left)
 
 
 def _sequence(asked: Asked, parts: tuple[object, object]) -> None:
     """Hand out a sequence in its printed form; all of it."""
     from ...formats.sequence import print_sequence, read
 
-    if parts != (None, None):
+    if parts != (None, None) or asked.scheduler is not None:
         raise UsageError(
-            "--ops or --steps with a sequence",
+            "--ops, --steps or --scheduler with a sequence",
             expected="a tape of device ops",
             where=str(asked.tape),
             next_step="leave the option out",
@@ -168,7 +190,6 @@ def _sequence(asked: Asked, parts: tuple[object, object]) -> None:
 def _perfetto(tape: Tape, asked: Asked) -> None:
     from ...formats.disk import binary_output
     from ...formats.exporters.perfetto import write_perfetto
-    from ...formats.shown import plural
     from ..columns import core_tape
     from .marks import marks_of
 

@@ -13,28 +13,47 @@ from ..check.schedulers import manners_of
 from ..sequence import judge
 from ..sequence.story import commands_of
 
-__all__ = ["has_only_schedulers", "sequence_of"]
+__all__ = ["numbers", "sequence_of"]
 
 _MAX_COMMANDS = MAX_LINES - 100
 
 
-def has_only_schedulers(tape: Tape) -> bool:
-    """Return whether a tape tells of request schedulers and of no device op."""
-    return tape.rows("schedulers") > 0 and tape.rows("ops") == 0
+def numbers(tape: Tape) -> list[int]:
+    """Return the numbers of the request schedulers of a tape."""
+    return [int(n) for n in tape.columns("schedulers", ("scheduler",)).column(0).to_pylist()]
 
 
-def sequence_of(tape: Tape) -> tuple[str, int]:
-    """Return what the one scheduler of a tape did as text, with its verdict, and the number of commands.
+def sequence_of(tape: Tape, number: int | None = None) -> tuple[str, int]:
+    """Return what a scheduler of a tape did as text, with its verdict, and the number of commands.
+
+    Parameters
+    ----------
+    tape : Tape
+    number : int, optional
+        Which scheduler; where there is one alone it need not be said.
 
     Raises
     ------
     UsageError
-        There are several schedulers, or more commands than a file may hold.
+        There are several schedulers or none of this number, or more commands than a file may hold.
     """
     schedulers = read_schedulers(tape)
-    if len(schedulers) != 1:
-        raise _unfit(f"{len(schedulers)} request schedulers", "one", tape)
-    (scheduler,) = schedulers
+    known = [s.scheduler for s in schedulers]
+    if number is not None and number not in known:
+        raise UsageError(
+            f"--scheduler {number}",
+            expected=f"one of {', '.join(map(str, known))}" if known else "a tape of request schedulers",
+            where=tape.where,
+            next_step="`tapedelay info` lists them",
+        )
+    if number is None and len(known) != 1:
+        raise UsageError(
+            f"{len(known)} request schedulers",
+            expected="one",
+            where=tape.where,
+            next_step=f"say which: --scheduler {known[0]}" if known else "`tapedelay info` lists them",
+        )
+    (scheduler,) = (s for s in schedulers if number in (None, s.scheduler))
     told = commands_of(
         scheduler, read_inputs(tape), manners=manners_of(scheduler), ended=tape.manifest.complete
     )

@@ -16,7 +16,7 @@ from ..backends.protocol import Backend, Loaded, Options, Pin
 from ..check import Baseline
 from ..outcome import Outcome
 from .facts import facts_of, standing
-from .preparing import Case, backend_of, cut, plan_from, tape_of
+from .preparing import Case, backend_of, cut, plan_from, schedulers_of, tape_of
 from .results import Replay
 from .told import tell
 
@@ -73,6 +73,8 @@ def replay(
     ------
     InputError
         The tape or the plan is none.
+    CannotJudge
+        The tape tells of request schedulers alone: those are rerun.
     UsageError
         No line of the plan matches anything, nothing is in the window, no backend has that name, or it
         cannot be pinned.
@@ -162,6 +164,7 @@ def judged(
         pinned=pinned,
         program=case.program,
         names=case.names,
+        schedulers=schedulers_of(case.whole),
     )
 
 

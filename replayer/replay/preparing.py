@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ import numpy as np
 
 from ...formats.commands.ranges import Range
 from ...formats.delays import Anchors, Delays, LineMatch, Matched, Plan, match_plan, plan_of
-from ...formats.errors import UsageError
+from ...formats.errors import CannotJudge, UsageError
 from ...formats.load import load_tape
+from ...formats.shown import quoted
 from ...formats.tape import Tape
 from ...formats.window import window_of_ops
 from ..backends.protocol import Backend
@@ -22,7 +24,7 @@ from .facts import facts_of, open_deadlock
 from .names import Names
 from .showing import Showing
 
-__all__ = ["Case", "backend_of", "cut", "plan_from"]
+__all__ = ["Case", "backend_of", "cut", "plan_from", "schedulers_of", "tape_of"]
 
 
 class Case:
@@ -44,7 +46,7 @@ class Case:
         self.names = Names(tape)
         self.program = Program.from_tape(tape)
         self.op_ids = np.asarray(self.program.op_ids, np.int64)
-        self.report: Report = check_tape(tape, baseline)
+        self.report: Report = check_tape(tape, baseline, schedulers=False)
         self.showing = Showing(self.report, self.names, self.program)
         self._plain = not any(
             g.example.accepted or g.example.verdict == "unknown" for g in self.report.groups
@@ -121,8 +123,28 @@ def cut(tape: Tape, ops: Range | None = None, steps: Range | None = None) -> Tap
 
 
 def tape_of(tape: Tape | str | Path) -> Tape:
-    """Return a tape, or the one of a path."""
-    return tape if isinstance(tape, Tape) else load_tape(tape)
+    """Return a tape to be replayed, or the one of a path.
+
+    Raises
+    ------
+    CannotJudge
+        It tells of request schedulers alone: those are rerun.
+    """
+    found = tape if isinstance(tape, Tape) else load_tape(tape)
+    if found.rows("schedulers") and not found.rows("ops"):
+        engine = found.table("schedulers").column("engine")[0].as_py()
+        raise CannotJudge(
+            "nothing to replay: it tells of request schedulers alone",
+            expected="device ops",
+            where=found.where,
+            next_step=f"tapedelay rerun {quoted(found.where)} --engine {quoted(engine)}",
+        )
+    return found
+
+
+def schedulers_of(tape: Tape) -> dict[str, int]:
+    """Return how many request schedulers of each engine a tape has; a replay leaves them out."""
+    return dict(Counter(tape.table("schedulers").column("engine").to_pylist()))
 
 
 def plan_from(delays: Plan | str | Iterable[Plan | str] | None) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...formats.delays import LineMatch
 from ...formats.shown import plural
@@ -53,7 +53,7 @@ def render_replay(result: Replay) -> list[str]:
     lines += ["", *_time(result.time)]
     if outcome.notes:
         lines += ["", *(f"note: {n}" for n in outcome.notes)]
-    return lines + _conditions(result.report)
+    return lines + _conditions(result.report) + _schedulers(result.schedulers)
 
 
 def render_search(result: Search) -> list[str]:
@@ -75,7 +75,7 @@ def render_search(result: Search) -> list[str]:
     if accepted:
         lines += ["", "accepted by the baseline, not searched:"]
         lines += [f"  {_head(a.finding, a.count)}: {a.finding.text}" for a in accepted]
-    return lines + _conditions(result.report)
+    return lines + _conditions(result.report) + _schedulers(result.schedulers)
 
 
 def _attempt(attempt: Attempt) -> Iterator[str]:
@@ -245,3 +245,11 @@ def _conditions(report: Report) -> list[str]:
         return []
     lines = ["", "not exact, because:"]
     return lines + [f"  {c.detail}" + (" (nothing is called clean)" * c.blocks) for c in conditions]
+
+
+def _schedulers(counts: Mapping[str, int]) -> list[str]:
+    """Return what is to be said of the request schedulers of the tape."""
+    if not counts:
+        return []
+    many = plural(sum(counts.values()), "request scheduler")
+    return ["", f"not replayed: {many} ({', '.join(counts)}): `tapedelay rerun` drives those"]

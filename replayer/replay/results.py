@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +65,8 @@ class Replay:
         What ran: the tape, or a window of it.
     names : Names
         Names of the rows.
+    schedulers : dict of str to int
+        Request schedulers of the tape, by engine: they are not replayed.
     """
 
     tape: str
@@ -85,6 +87,7 @@ class Replay:
     pinned: bool
     program: Program
     names: Names
+    schedulers: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def time(self) -> Timeline:
@@ -148,7 +151,7 @@ class Replay:
         signatures); ``chain`` (op ids, null for the host's read at the end); ``confirmed`` (findings as
         `check` has them); ``deadlock`` (``stuck``, ``never``, ``cycles``: op ids); ``timeline``
         (``total_ns``, ``queues``, ``critical_path``); ``conditions`` (of `check`); ``notes`` (of the
-        backend).
+        backend); ``schedulers`` (not replayed: their number by engine).
         """
         outcome, ids = self.outcome, self.op_ids
         return {
@@ -180,6 +183,7 @@ class Replay:
             **({"timeline": self.time.as_dict(ids)} if times else {}),
             "conditions": [c.as_dict() for c in self.report.conditions],
             "notes": list(outcome.notes),
+            "schedulers": self.schedulers,
         }
 
     @property

@@ -21,7 +21,7 @@ from ..outcome import Outcome
 from .aiming import aims, plan_for
 from .api import judged
 from .pairs import flipped
-from .preparing import Case, backend_of, cut, tape_of
+from .preparing import Case, backend_of, cut, schedulers_of, tape_of
 from .results import Replay
 from .timeline import parent_rows
 from .told import Told, tell
@@ -120,6 +120,8 @@ class Search:
         Runs in all.
     interrupted : bool
         Ctrl-C ended it early.
+    schedulers : dict of str to int
+        Request schedulers of the tape, by engine: they are left out.
     """
 
     tape: str
@@ -129,6 +131,7 @@ class Search:
     attempts: list[Attempt] = field(default_factory=list)
     runs: int = 0
     interrupted: bool = False
+    schedulers: dict[str, int] = field(default_factory=dict)
 
     def of(self, state: str) -> list[Attempt]:
         """Return the attempts that ended in a state."""
@@ -151,7 +154,7 @@ class Search:
         ``counts`` (attempts per state); ``attempts`` (``state``, ``count``: pairs of this kind, ``delays``,
         ``how``, ``as_recorded``, ``reason``, ``tried``, ``finding`` as `check` has it, ``wrong``: the read
         that shows it, and ``replay``: that run without its times, as `replay` has them); ``conditions`` (of
-        `check`).
+        `check`); ``schedulers`` (left out: their number by engine).
         """
         return {
             "schema": SCHEMA,
@@ -164,6 +167,7 @@ class Search:
             "counts": {s: len(self.of(s)) for s in STATES},
             "attempts": [a.as_dict() for a in self.attempts],
             "conditions": [c.as_dict() for c in self.report.conditions],
+            "schedulers": self.schedulers,
         }
 
 
@@ -211,7 +215,7 @@ def search(
 
     Raises
     ------
-    InputError, UsageError, Unsupported, ReplayFailed
+    InputError, CannotJudge, UsageError, Unsupported, ReplayFailed
         As `replay`.
     """
     whole = tape_of(tape)
@@ -219,6 +223,7 @@ def search(
     chosen = backend_of(backend)
     options = options or Options()
     result = Search(case.whole.name, chosen.capabilities().name, case.report, case.tape)
+    result.schedulers = schedulers_of(case.whole)
     loaded = chosen.load(case.program, options)
     try:
         _Searcher(case, chosen, loaded, options, result, margin_ns).run(every, progress)

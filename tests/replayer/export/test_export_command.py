@@ -39,7 +39,8 @@ def test_writes_a_file_and_names_the_next_step(written: Path, tmp_path: Path) ->
     out = tmp_path / "out.litmus"
     result = call(written, "--format", "litmus", "-o", out)
     assert result.stdout == f"{out}: 17 ops\n"
-    assert result.stderr == f"next: tapedelay check {out}\n"
+    left = "only the ops: 1 request scheduler left out, see --scheduler 0\n"
+    assert result.stderr == f"{left}next: tapedelay check {out}\n"
     assert out.read_text() == call(written, "--format", "litmus").stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.litmus", "rich.tape"]
 
