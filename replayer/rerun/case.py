@@ -14,6 +14,7 @@ from ..sequence import judge
 from .drive import Limits, Run, run
 from .protocol import Answer, Driver, Pool, Submission
 from .scenario import Ending, Input, Scenario
+from .smaller import prefixes_without
 
 __all__ = ["case_of", "drive_of", "run_to_show", "scenario_of"]
 
@@ -119,6 +120,8 @@ def drive_of(scenario: Scenario, places: Iterable[int] = ()) -> Drive:
     """
     endings = {e.request: e for e in scenario.endings}
     given = [_line(i, endings) for i in scenario.inputs]
+    submitted = {s.request for s in scenario.submissions()}
+    strangers = {r for prefix in scenario.prefixes for r in prefix[:2]} - submitted
     at = list(places) or [0] * len(given)
     if len(at) > len(given):
         given.append(DriveInput("drain"))
@@ -127,7 +130,7 @@ def drive_of(scenario: Scenario, places: Iterable[int] = ()) -> Drive:
         scenario.engine_version,
         dict(scenario.config),
         tuple(PoolLine(p.name, p.units, p.reserved, p.tokens_per_unit) for p in scenario.pools),
-        scenario.prefixes,
+        prefixes_without(scenario.prefixes, strangers),
         tuple(replace(g, before=n) for g, n in zip(given, at, strict=True)),
     )
 

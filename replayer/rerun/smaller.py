@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from .protocol import Submission
 from .scenario import Input, Scenario
 
-__all__ = ["Number", "numbers", "plainer", "renumbered", "size", "without_inputs", "without_requests"]
+__all__ = [
+    "Number",
+    "numbers",
+    "plainer",
+    "prefixes_without",
+    "renumbered",
+    "size",
+    "without_inputs",
+    "without_requests",
+]
 
 Size = tuple[int, int, int, int, int]
 Prefix = tuple[int, int, int, int]
@@ -71,7 +80,7 @@ def without_requests(scenario: Scenario, gone: Collection[int]) -> Scenario:
             inputs.append(kept)
     return scenario.but(
         inputs=tuple(inputs),
-        prefixes=_prefixes_without(scenario.prefixes, gone),
+        prefixes=prefixes_without(scenario.prefixes, gone),
         endings=tuple(e for e in scenario.endings if e.request not in gone),
     )
 
@@ -86,7 +95,8 @@ def _about_others(item: Input, gone: Collection[int]) -> Input | None:
     return replace(item, requests=tuple(r for r in item.requests if r not in gone), answers=answers)
 
 
-def _prefixes_without(prefixes: Sequence[Prefix], gone: Collection[int]) -> tuple[Prefix, ...]:
+def prefixes_without(prefixes: Sequence[Prefix], gone: Collection[int]) -> tuple[Prefix, ...]:
+    """Return what the others have in common with each other, said without those that are gone."""
     kept = list(prefixes)
     for number in sorted(gone, reverse=True):
         own = [p for p in kept if p[0] == number]

@@ -174,3 +174,14 @@ def test_a_bad_case_is_refused(text: str) -> None:
     assert BAD[text.removeprefix("seq\n") if text not in BAD else text] in caught.value.text()
     assert "bad.litmus" in caught.value.text()
     assert caught.value.exit_code == 3
+
+
+def test_a_case_of_some_requests_keeps_what_they_have_in_common_through_others() -> None:
+    inputs = tuple(Input("submit", submission=Submission(r, 8, 1)) for r in (2, 5))
+    prefixes = ((2, 1, 0, 8), (5, 1, 0, 4), (7, 5, 0, 8))
+    whole = Scenario("toy", None, {}, (), inputs, prefixes)
+    drive = drive_of(whole)
+    assert drive.prefixes == ((5, 2, 0, 4),)
+    again = scenario_of(Sequence.of([], drive=drive))
+    tokens = again.tokens()
+    assert [tokens(5, p) == tokens(2, p) for p in range(8)] == [True] * 4 + [False] * 4
