@@ -39,6 +39,8 @@ class Seen:
         Mapped files that contain ggml: those that export its functions, and those that export none.
     seen_s : float
         Between the first look at it and the last one.
+    scheduler : bool
+        Whether it recorded a request scheduler.
     """
 
     command: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ class Seen:
     exporting: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     seen_s: float = 0.0
+    scheduler: bool = False
 
     @property
     def name(self) -> str:
@@ -128,7 +131,8 @@ def _seen(data: Any) -> Seen:
     seen = Seen(**known)
     several = (seen.command, seen.exporting, seen.hidden)
     texts = all(isinstance(t, tuple) and all(isinstance(w, str) for w in t) for t in several)
-    flags = all(isinstance(f, bool) for f in (seen.environment or False, seen.secure, seen.plugin))
+    said = (seen.environment or False, seen.secure, seen.plugin, seen.scheduler)
+    flags = all(isinstance(f, bool) for f in said)
     if not (texts and flags and isinstance(seen.executable, str) and isinstance(seen.seen_s, float)):
         raise TypeError
     return seen

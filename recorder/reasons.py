@@ -72,11 +72,18 @@ _REFUSED = (
 )
 
 
+_UNRECORDED = "is not recorded"
+"""So say hooks of request schedulers."""
+
+
 def _refused_by_plugin(e: Evidence) -> Reason | None:
     for said in e.refusals:
         for words, code, remedy in _REFUSED:
             if words in said:
                 return Reason(code, _where(e, said), remedy)
+    for said in e.refusals:
+        if _UNRECORDED in said:
+            return Reason("scheduler", said, "use a version of the engine that is supported, or report it")
     if e.refusals:
         return Reason(
             "refused", _where(e, e.refusals[0]), "see that the engine's build is one that is supported"

@@ -16,6 +16,7 @@ from ..evidence import Evidence, Watched, evidence_of
 from ..outcome import Recording
 from ..patience import Patience
 from ..reasons import Reason, refused_by, unused_copy, why_nothing
+from ..requests.layout import PATTERN
 from ..session import record_command
 from .finding import LIMIT, NO, OK, Finding
 from .watch import Watch
@@ -99,7 +100,8 @@ def examine(
         findings += _recorded(spools, result)
         if companions and result.ops:
             findings.append(_tap(result))
-        findings += [_fault(f, result, evidence, bool(spools)) for f in result.faults]
+        loaded = bool(spools) or any(result.spool.glob(PATTERN))
+        findings += [_fault(f, result, evidence, loaded) for f in result.faults]
         if result.untold:
             until = "; what it did until then is recorded" * result.written
             findings.append(Finding("exit-code", LIMIT, f"{result.ended}{until}"))
@@ -123,7 +125,10 @@ def _packages(spool: Path) -> Iterator[Finding]:
 
 
 def _processes(watched: Watched) -> Iterator[Finding]:
-    names = [p.name + " with the plugin" * p.plugin for p in watched.processes]
+    names = [
+        p.name + " with the plugin" * p.plugin + " with a request scheduler" * p.scheduler
+        for p in watched.processes
+    ]
     if names:
         shown = ", ".join(dict.fromkeys(names))
         yield Finding("processes", OK, f"programs that ran: {shown}")

@@ -9,7 +9,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from ..evidence import Seen, Watched, write_watched
 from ..outcome import Recording
 from ..plugin import ggml_plugin
+from ..requests.layout import PATTERN
 from ..threads import start_without_signals
 from .elf import holds_ggml
 
@@ -42,6 +43,7 @@ class _Process:
     looks: int = 0
     first_s: float = 0.0
     last_s: float = 0.0
+    scheduler: bool = False
 
 
 class Watch:
@@ -184,6 +186,8 @@ class Watch:
         last = {pid: p for (pid, _), p in self._processes.items()}  # what a process became in the end
         for pid in proven & set(last):
             last[pid].mapped.add(plugin)
+        for pid in _numbers(p.name.split("-")[1] for p in spool.glob(PATTERN)) & set(last):
+            last[pid].scheduler = True
         programs = {p.executable for p in self._processes.values()}
         alone = _program(self._command)
         seen = list(self._processes.values())
@@ -197,6 +201,10 @@ def _pids(spool: Path) -> set[int]:
     """Return the processes that loaded the plugin, by what it left in the spool: a look may come too late."""
     names = [p.name.partition("-")[0] for p in spool.glob("*.rec")]
     names += [p.stem.removeprefix("refused-") for p in spool.glob("refused-*.txt")]
+    return _numbers(names)
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
     return {int(name) for name in names if name.isascii() and name.isdigit()}
 
 
@@ -234,6 +242,7 @@ def _judged(p: _Process, kinds: dict[str, str], plugin: str) -> Seen:
         tuple(sorted(path for path in p.mapped if kinds[path] == "exporting")),
         tuple(sorted(path for path in p.mapped if kinds[path] == "hidden")),
         p.last_s - p.first_s,
+        p.scheduler,
     )
 
 

@@ -107,3 +107,18 @@ def test_a_program_whose_scheduler_is_recorded(tmp_path: Path) -> None:
     assert told["scheduler"]["found"] == "1 request scheduler of toy: every input and decision is recorded"
     assert "records" not in told, "nothing else was recorded, and that is no fault"
     assert done.returncode == 0, done.stderr
+
+
+def test_a_scheduler_whose_recording_stops_is_the_reason(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"{PROGRAM}\nrecorder.begin('tea')\n")
+    command = [sys.executable, "-m", "tapedelay", "doctor", "--json", "-o", str(tmp_path), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, str(program)], capture_output=True, text=True, timeout=60
+    )
+    told = json.loads(done.stdout)["engine"]
+    (fault,) = [f for f in told if f["state"] == NO]
+    assert fault["code"] == "scheduler"
+    assert "the request scheduler is not recorded any more" in fault["found"]
+    assert done.returncode == 5, done.stderr
+    assert "with a request scheduler" in next(f["found"] for f in told if f["code"] == "processes")
