@@ -125,6 +125,26 @@ def test_a_recording_has_no_request_ids(recorded: Path) -> None:
     assert b"PRIVATE" not in (recorded / "manifest.json").read_bytes()
 
 
+def test_requests_with_several_answers_end_the_recording_and_nothing_else(
+    python: str, tmp_path: Path
+) -> None:
+    program = [python, str(PROGRAMS / "transformers_branches.py")]
+    tape = tmp_path / "served.tape"
+    done = subprocess.run(
+        [sys.executable, "-m", "tapedelay", "record", "-o", str(tape), "--", *program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "answers: 6" in done.stdout, "the engine goes on"
+    why = "not recorded any more (requests with several return sequences are not recorded)"
+    assert done.stderr.count(f"tapedelay: transformers' scheduler is {why}") == 1
+    assert f"ERROR: transformers' scheduler is {why}" in done.stderr
+    assert done.returncode == 5, done.stderr
+    assert [s.engine for s in read_schedulers(open_tape(tape))] == ["transformers"], "the one before"
+
+
 def test_strict_reruns_are_as_recorded(reruns: dict[str, Any]) -> None:
     for name in RUNS:
         assert reruns["strict"][name]["divergence"] is None, name

@@ -7,11 +7,12 @@ the engine goes on.
 from __future__ import annotations
 
 import contextlib
-import sys
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...requests import PoolRow, SchedulerRecorder
+from ...requests.spool import said
 from . import watch
 from .content import Content
 from .geometry import config_of
@@ -78,7 +79,7 @@ class Recording:
         with contextlib.suppress(Exception):
             watch.detach(self.cache, self.scheduler, self.processor.offloading_manager)
             delattr(self.scheduler, ATTRIBUTE)
-        _say(f"transformers: the recording of this scheduler stops ({reason})")
+        _say(f"transformers' scheduler is not recorded any more ({reason})")
 
     @contextlib.contextmanager
     def input(self, kind: str, begin: Callable[[], None]) -> Iterator[None]:
@@ -96,6 +97,8 @@ class Recording:
         if not self.stopped:
             try:
                 call(*args)
+            except watch.Unknown as e:
+                self.stop(e)
             except Exception as e:
                 self.stop(f"{type(e).__name__}: {e}")
 
@@ -206,7 +209,7 @@ def _built(method: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         Recording(self)
     except Exception as e:
-        _say(f"transformers: a scheduler is not recorded ({type(e).__name__}: {e})")
+        _say(f"transformers' scheduler is not recorded ({type(e).__name__}: {e})")
     return result
 
 
@@ -332,5 +335,4 @@ def _version() -> str:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(Exception):
-        sys.stderr.write(f"tapedelay: {text}\n")
+    said(os.environ.get("TAPEDELAY_SPOOL", ""), text)
