@@ -3,7 +3,7 @@
 usage: deepinfer_engine.py CONFIGURATION
 
 Nothing is aborted, and the cache is large enough that nothing is preempted, but for the configurations
-``disturbed``. Prints one JSON object: steps,
+``disturbed`` and ``aborted``. Prints one JSON object: steps,
 the counts of preempted and aborted requests, free units of each pool at the end and at the start.
 """
 
@@ -73,6 +73,8 @@ CONFIGURATIONS = {
     "beside-states": Configuration(_BESIDE, blocks=14, budget=4, states=8),
     "beside-overlap": Configuration(_BESIDE, blocks=14, budget=4, overlap=True),
     "images": Configuration(_IMAGES, blocks=25, budget=16),
+    # Between two chunks of its prompt, which this release does not clean up after.
+    "aborted": Configuration(_LONG, states=8, aborts=((2, 0),)),
     # No prompt takes two steps: what is known to go wrong with those would end the recording.
     "disturbed": Configuration(
         _DISTURBED, blocks=13, budget=96, seqs=5, aborts=_ABORTS, decode_only=_DECODE_ONLY
