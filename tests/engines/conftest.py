@@ -11,7 +11,7 @@ from tapedelay.formats.errors import InfrastructureError
 from tapedelay.recorder.demo import engines, lavapipe
 from tapedelay.recorder.demo.commands import engine_environment
 
-from .vllm_recordings import KINDS, Recorded, record_program, recorded
+from .vllm_recordings import KINDS, Recorded, record_apart, record_program, recorded
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,3 +98,9 @@ def vllm_llm(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Reco
         record_program(folder, "vllm_llm.py", str(folder), VLLM_ENABLE_V1_MULTIPROCESSING="0")
 
     return recorded(made_once("vllm-llm", make))
+
+
+@pytest.fixture(scope="session")
+def vllm_apart(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Recorded:
+    """vLLM's ``LLM`` with its core in a process of its own."""
+    return recorded(made_once("vllm-apart", record_apart))

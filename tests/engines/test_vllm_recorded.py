@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
-from tapedelay.formats.load import load_tape
 from tapedelay.formats.requests.read import Changed, Decided, RecordedInput, read_inputs, read_schedulers
 from tapedelay.recorder.hook import SITE
 
@@ -203,46 +199,5 @@ def check_llm(run: Recorded) -> None:
     assert run.tape.manifest.complete
 
 
-@pytest.fixture
-def plugin(tmp_path: Path) -> Path:
-    """A folder that announces the package's entry points as its installation does."""
-    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    lines = [f"[{g}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items()) for g, named in points.items()]
-    info = tmp_path / "entry" / "tapedelay_of_the_test-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tapedelay-of-the-test\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    return info.parent
-
-
-def test_a_core_in_a_process_of_its_own_is_recorded_through_the_plugin(plugin: Path, tmp_path: Path) -> None:
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    path = os.pathsep.join([str(plugin), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [engine_python("vllm"), str(PROGRAMS / "vllm_llm.py"), str(tmp_path)],
-        env=program_environment(
-            PYTHONPATH=path, TAPEDELAY_SPOOL=str(spool), VLLM_ENABLE_V1_MULTIPROCESSING="1"
-        ),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    collected = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tapedelay",
-            "record",
-            "--from-spool",
-            str(spool),
-            "-o",
-            str(tmp_path / "tape"),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert collected.returncode == 0, collected.stderr
-    told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-    check_llm(Recorded(tmp_path / "tape", spool, load_tape(tmp_path / "tape"), told, {}))
+def test_a_core_in_a_process_of_its_own_is_recorded_through_the_plugin(vllm_apart: Recorded) -> None:
+    check_llm(vllm_apart)

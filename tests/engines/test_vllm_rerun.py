@@ -148,13 +148,18 @@ def test_recordings_have_preemptions_and_batch_aborts(file: Path) -> None:
         assert any(i["kind"] == "abort" and len(i["requests"]) > 1 for i in inputs), name
 
 
-def test_a_real_model_is_rerun_as_recorded(python: str, vllm_llm: Recorded, tmp_path: Path) -> None:
+def test_a_real_model_is_rerun_as_recorded_in_process_and_in_a_core_apart(
+    python: str, vllm_llm: Recorded, vllm_apart: Recorded, tmp_path: Path
+) -> None:
     made = tmp_path / "runs.json"
-    made.write_text(json.dumps({"runs": runs_of(vllm_llm.tape, {"llm": 0}), "planted": {}}))
-    (run,) = told(started(python, made, "strict", hash_seed="3"))["strict"].values()
-    assert run["divergence"] is None
-    assert run["kinds"] == []
-    assert run["steps"] >= 20
+    runs = runs_of(vllm_llm.tape, {"llm": 0}) | runs_of(vllm_apart.tape, {"apart": 0})
+    made.write_text(json.dumps({"runs": runs, "planted": {}}))
+    reruns = told(started(python, made, "strict", hash_seed="3"))["strict"]
+    assert sorted(reruns) == ["apart", "llm"]
+    for run in reruns.values():
+        assert run["divergence"] is None
+        assert run["kinds"] == []
+        assert run["steps"] >= STEPS_MIN
 
 
 @pytest.fixture(scope="module")
