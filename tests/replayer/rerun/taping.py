@@ -20,11 +20,21 @@ from .toy import ToyDriver
 __all__ = ["taped"]
 
 
-def taped(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def taped(scenario: Scenario, folder: Path) -> Path:
     """Run a scenario on the toy and write its tape."""
     spool = folder / "spool"
     spool.mkdir()
-    monkeypatch.setenv("TAPEDELAY_SPOOL", str(spool))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAPEDELAY_SPOOL", str(spool))
+        _recorded(scenario)
+    tape = collect_all(spool)
+    assert isinstance(tape, Tape)
+    path = folder / "toy.tape"
+    write_tape(tape, path)
+    return path
+
+
+def _recorded(scenario: Scenario) -> None:
     made = run(scenario, ToyDriver())
     assert made.drained
     assert not made.violations
@@ -37,12 +47,6 @@ def taped(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for call in made.calls:
         _tell(recorder, call, made)
     stop()
-    monkeypatch.delenv("TAPEDELAY_SPOOL")
-    tape = collect_all(spool)
-    assert isinstance(tape, Tape)
-    path = folder / "toy.tape"
-    write_tape(tape, path)
-    return path
 
 
 def _tell(recorder: SchedulerRecorder, call: Call, made: Run) -> None:

@@ -17,10 +17,16 @@ HERE = Path(__file__).parent
 TOY = ("--engine", "toy:ToyDriver")
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return taped(RECORDINGS["plain"], tmp_path_factory.mktemp("toy"))
+
+
 @pytest.fixture
-def tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tape(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recording of the toy, in a Python that can import the toy."""
     monkeypatch.syspath_prepend(str(HERE))
-    return taped(RECORDINGS["plain"], tmp_path, monkeypatch)
+    return recorded
 
 
 @pytest.fixture

@@ -93,8 +93,8 @@ def test_without_a_fault_every_perturbed_run_is_clean(name: str) -> None:
         "cache_reset",
         "priority_first",
     ]
-    runs = [result for _, result in search(base, actions, 40, DRIVER.shrinks)]
-    assert len(runs) == 40
+    runs = [result for _, result in search(base, actions, 25, DRIVER.shrinks)]
+    assert len(runs) == 25
     assert [v.words for r in runs for v in r.violations] == []
     assert all(r.drained for r in runs)
 

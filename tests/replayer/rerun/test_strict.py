@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,15 +18,15 @@ from .taping import taped
 from .toy import FAULTS, ToyDriver
 
 
-@pytest.fixture(params=sorted(RECORDINGS))
-def recording(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
+@pytest.fixture(scope="module", params=sorted(RECORDINGS))
+def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """Each recording of the toy, from its tape."""
-    return recording_of(load_tape(taped(RECORDINGS[request.param], tmp_path, monkeypatch)))
+    return recording_of(load_tape(taped(RECORDINGS[request.param], tmp_path_factory.mktemp("toy"))))
 
 
-@pytest.fixture
-def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    return recording_of(load_tape(taped(RECORDINGS["plain"], tmp_path, monkeypatch)))
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recording_of(load_tape(taped(RECORDINGS["plain"], tmp_path_factory.mktemp("toy"))))
 
 
 def diverged(recording: Recording, recorded: list[Recorded] | None = None) -> Divergence | None:
