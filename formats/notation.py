@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from .disk import cannot_read
+from .disk import cannot_read, open_regular
 from .errors import LitmusError
 
 __all__ = [
@@ -123,7 +123,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """
     file = Path(path)
     try:
-        with file.open("rb") as f:
+        with open_regular(file) as f:
             data = f.read(MAX_BYTES + 1)
     except (OSError, ValueError) as e:
         raise cannot_read(file, e, "a litmus file") from None

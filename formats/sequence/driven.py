@@ -22,6 +22,8 @@ INPUT_VERBS = (
 )  # fmt: skip
 """What may stand after ``>``."""
 
+_ENGINE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,59}")
+"""A name of a list, never `module:class`: no file says what is imported."""
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,59}")
 _PREFIX = re.compile(r"([0-9]+)\s+of\s+([0-9]+)\s+from\s+([0-9]+)\s+to\s+([0-9]+)")
 
@@ -150,7 +152,8 @@ class DriveLines:
         words = rest.split()
         if self._engine is not None:
             raise spot.error("a second engine", "one engine in a file")
-        if len(words) not in (1, 2) or NAME.fullmatch(words[0]) is None or not _VERSION.fullmatch(words[-1]):
+        forms = (_ENGINE, _VERSION)[: len(words)]
+        if len(words) not in (1, 2) or not all(f.fullmatch(w) for f, w in zip(forms, words, strict=True)):
             raise spot.error(f"engine {shown(rest)}", "engine NAME [VERSION]")
         self._engine = (words[0], words[1] if len(words) == 2 else None)
 

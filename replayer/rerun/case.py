@@ -13,7 +13,7 @@ from ...formats.sequence import INVARIANTS, Drive, DriveInput, PoolLine, Sequenc
 from ..sequence import judge
 from .drive import Limits, Run, run
 from .protocol import Answer, Driver, Pool, Submission
-from .scenario import Ending, Input, Scenario
+from .scenario import MOST_TOKENS, Ending, Input, Scenario
 from .smaller import prefixes_without
 
 __all__ = ["case_of", "drive_of", "run_to_show", "scenario_of"]
@@ -217,6 +217,7 @@ class _Reader:
         self._name = name
         self._spot = Spot(name, 1)
         self._drained = False
+        self._tokens = 0
 
     def error(self, found: str, expected: str) -> LitmusError:
         """Return the error that names the line."""
@@ -246,6 +247,7 @@ class _Reader:
         low = {"prompt": 0, "max": 1, "reserve": 0, "rank": 0, "priority": None, "arrive": None}
         numbers = {name: self._integer(values, key, low[key]) for key, name in _SUBMITTED.items()}
         self._over(kind, [], values)
+        self._make(numbers["prompt_tokens"])
         self.submitted.add(request)
         if ends is not None:
             tokens, _, word = ends.partition("/")
@@ -280,6 +282,7 @@ class _Reader:
         m = _ANSWER.fullmatch(text)
         if m is None or (m[3] is not None and m[3] not in ANSWER_WORDS):
             raise self.error(f"answer {shown(text)}", "R0/1 or R0/1/stop: request, tokens, why it ends")
+        self._make(int(m[2]))
         return Answer(int(m[1]), int(m[2]), m[3])
 
     def _next_chunk(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
@@ -287,6 +290,7 @@ class _Reader:
         request = self._request(args)
         tokens, value = self._integer(values, "tokens", 0), self._integer(values, "value", None)
         self._over(kind, args, values)
+        self._make(tokens)
         return Input(kind, request=request, tokens=tokens, value=value, last=last)
 
     def _priority(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
@@ -304,6 +308,12 @@ class _Reader:
         word = args.pop(0) if args else None
         self._over(kind, args, values)
         return Input(kind, word=word)
+
+    def _make(self, tokens: int | None) -> None:
+        """Count tokens that the rerun makes in memory."""
+        self._tokens += tokens or 0
+        if self._tokens > MOST_TOKENS:
+            raise self.error(f"{self._tokens} tokens up to here", f"at most {MOST_TOKENS} in a case")
 
     def _request(self, args: list[str]) -> int:
         m = _REQUEST.fullmatch(args[0]) if args else None

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...formats.errors import InfrastructureError
 from .outside import fits
@@ -18,8 +18,9 @@ from .results import Call, Hook, Limits, Moment, Run
 from .scenario import Input, Scenario
 from .watch import Watch
 
-__all__ = ["Call", "Hook", "Limits", "Moment", "Run", "run"]
+__all__ = ["Call", "Hook", "Limits", "Moment", "Run", "run", "understood"]
 
+_T = TypeVar("_T")
 
 _ASKED_MOST = 64
 """How often the drain tells the same request the same: a hook may block it or pause the scheduler again."""
@@ -72,6 +73,23 @@ def run(
     return loop.run(drain)
 
 
+def understood(make: Callable[[], _T]) -> _T:
+    """Return what an adapter makes of a configuration.
+
+    Raises
+    ------
+    Unsupported
+        It makes nothing of it: a configuration comes from a file and may hold anything.
+    """
+    try:
+        return make()
+    except (Unsupported, InfrastructureError, MemoryError):
+        raise
+    except Exception as e:
+        what = f"{type(e).__name__}: {str(e)[:200]}"
+        raise Unsupported(f"nothing can be built with this configuration: {what}") from None
+
+
 class _Stop(Exception):
     """The run is over."""
 
@@ -103,7 +121,7 @@ class _Loop:
         self._at = at
         self._tokens = scenario.tokens()
         self._endings = {e.request: e for e in scenario.endings}
-        self._depth = max(1, driver.depth(scenario.config))
+        self._depth = understood(lambda: max(1, driver.depth(scenario.config)))
         self._flights: list[_Flight] = []
         self._submitted: set[int] = set()
         self._emitted: Counter[int] = Counter()
@@ -115,14 +133,14 @@ class _Loop:
     def run(self, drain: bool) -> Run:
         scenario = self.result.scenario
         self._at(0, "build")
-        self._engine: Engine = self._driver.build(scenario.config, self._tokens)
+        self._engine: Engine = understood(lambda: self._driver.build(scenario.config, self._tokens))
         self._pools = self.result.pools = _pools(scenario.pools, self._state())
         self._at(-1, "")
         self._watch = Watch(
             self._pools,
             self._tokens,
             exempt=getattr(self._driver, "exempt", frozenset()),
-            patience=_patience(self._driver, scenario.config),
+            patience=understood(lambda: _patience(self._driver, scenario.config)),
             slack_steps=self._limits.slack_steps,
         )
         try:

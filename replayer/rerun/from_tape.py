@@ -18,7 +18,7 @@ from ...formats.requests.read import (
 from ...formats.shown import plural
 from ...formats.tape import Tape
 from .protocol import Answer, BlockChange, Decision, Pool, Submission
-from .scenario import Ending, Input, Scenario
+from .scenario import MOST_TOKENS, Ending, Input, Scenario
 from .strict import Recorded
 
 __all__ = ["Recording", "recording_of"]
@@ -104,6 +104,7 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
     found = mine[0]
     _refuse_unrecorded(found, tape)
     inputs = [i for i in read_inputs(tape) if i.scheduler == found.scheduler]
+    _refuse_endless(found, inputs, tape)
     return Recording(
         found.scheduler,
         _scenario(found, inputs),
@@ -124,6 +125,24 @@ def _refuse_unrecorded(found: RecordedScheduler, tape: Tape) -> None:
             expected="requests whose decisions hang on recorded inputs alone",
             where=tape.where,
             next_step="record a run without them",
+        )
+
+
+def _refuse_endless(found: RecordedScheduler, inputs: Iterable[RecordedInput], tape: Tape) -> None:
+    """Raise where a request has more tokens than a process can make."""
+    tokens = Counter({r.request: r.prompt_tokens for r in found.requests.values()})
+    for given in inputs:
+        if given.kind == "next_chunk" and given.request is not None:
+            tokens[given.request] += given.tokens or 0
+        for answer in given.answers:
+            tokens[answer.request] += answer.tokens
+    request, most = max(tokens.items(), key=lambda item: item[1], default=(0, 0))
+    if most > MOST_TOKENS:
+        raise CannotJudge(
+            f"request {request} has {most:,} tokens",
+            expected=f"at most {MOST_TOKENS:,}, since a rerun makes them in memory",
+            where=tape.where,
+            next_step="look at its inputs with: tapedelay info --dump",
         )
 
 

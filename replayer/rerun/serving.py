@@ -14,7 +14,7 @@ from typing import Any
 
 from ...formats.errors import InfrastructureError
 from .aiming import Aimed
-from .drive import Limits, Run, run
+from .drive import Limits, Run, run, understood
 from .perturb import bare, perturb
 from .plan import facts_of
 from .protocol import Driver, Unsupported
@@ -79,8 +79,8 @@ class Server:
         }
 
     def _set_base(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._base = bare(Scenario.from_dict(message["scenario"]))
-        return {"facts": facts_of(self._base, self._mine).as_dict()}
+        self._base = base = bare(Scenario.from_dict(message["scenario"]))
+        return {"facts": understood(lambda: facts_of(base, self._mine)).as_dict()}
 
     def _recipe(self, message: Mapping[str, Any]) -> dict[str, Any]:
         assert self._base is not None
@@ -98,7 +98,7 @@ class Server:
     def _scenario(self, message: Mapping[str, Any]) -> dict[str, Any]:
         scenario = Scenario.from_dict(message["scenario"])
         with self._planted(message):
-            result = run(scenario, self._mine, limits=self._within(message), at=self._told)
+            result = run(scenario, self._mine, limits=self._within(message, scenario), at=self._told)
         told = _told(result)
         if "notes" in message:
             told["litmus"] = _litmus(result, {**self._note(), **message["notes"]})
@@ -108,7 +108,8 @@ class Server:
         scenario = Scenario.from_dict(message["scenario"])
         recorded = recorded_of(message["recorded"])
         start = time.perf_counter()
-        result = run(scenario, self._mine, limits=Limits(stop_at_first=False), drain=False, at=self._told)
+        limits = replace(self._within(message, scenario), stop_at_first=False)
+        result = run(scenario, self._mine, limits=limits, drain=False, at=self._told)
         seconds = time.perf_counter() - start
         divergence = compare(recorded, result)
         return {
@@ -157,11 +158,13 @@ class Server:
             raise Unsupported("no engine is open")
         return self._driver
 
-    def _within(self, message: Mapping[str, Any]) -> Limits | None:
-        """Return the limits, with the number of calls that a message may give."""
-        if "calls" not in message:
-            return self._limits
-        return replace(self._limits or Limits(), max_calls=int(message["calls"]))
+    def _within(self, message: Mapping[str, Any], scenario: Scenario | None = None) -> Limits:
+        """Return the limits: on steps beside those that a scenario gives, and on calls as a message says."""
+        limits = self._limits or Limits()
+        if scenario is not None:
+            given = sum(i.kind == "step" for i in scenario.inputs)
+            limits = replace(limits, max_steps=limits.max_steps + given)
+        return replace(limits, max_calls=int(message["calls"])) if "calls" in message else limits
 
     def _note(self) -> dict[str, str]:
         return {"engine": f"{self._mine.name} {self._mine.version()}"}

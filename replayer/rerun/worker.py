@@ -14,16 +14,17 @@ import sys
 
 __all__ = ["IDLE", "STATUS", "main", "status_of"]
 
-STATUS = struct.Struct("<qq16s")
-"""Message that is answered, call into the engine (`IDLE`: none), and its kind."""
+STATUS = struct.Struct("<qqq16s")
+"""Message that is answered, call into the engine (`IDLE`: none), a number that is another each time that this
+is written, and the kind of the call."""
 
 IDLE = -1
 
 
-def status_of(data: bytes) -> tuple[int, int, str]:
-    """Return the message, the call and its kind that a worker is in."""
-    message, call, kind = STATUS.unpack(data[: STATUS.size])
-    return message, call, kind.rstrip(b"\0").decode(errors="replace")
+def status_of(data: bytes) -> tuple[int, int, int, str]:
+    """Return the message, the call, its beat and its kind that a worker is in."""
+    message, call, beat, kind = STATUS.unpack(data[: STATUS.size])
+    return message, call, beat, kind.rstrip(b"\0").decode(errors="replace")
 
 
 def main(path: str) -> None:
@@ -39,10 +40,12 @@ def main(path: str) -> None:
     sys.stdout = sys.stderr
     with open(path, "r+b") as file:
         status = mmap.mmap(file.fileno(), STATUS.size)
-    number = 0
+    number = beat = 0
 
     def told(call: int, kind: str) -> None:
-        STATUS.pack_into(status, 0, number, call, kind.encode())
+        nonlocal beat
+        beat += 1
+        STATUS.pack_into(status, 0, number, call, beat, kind.encode())
 
     told(IDLE, "import")
     from .serving import Server

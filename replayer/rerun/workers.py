@@ -82,7 +82,7 @@ class Worker:
         self._buffer = b""
         self._sent = 0
         self._since = 0.0
-        self._seen: tuple[int, int, str] = (0, 0, "")
+        self._seen: tuple[int, int, int, str] = (0, 0, 0, "")
         self._limit_s = timeout_s
 
     def __enter__(self) -> Worker:
@@ -108,7 +108,7 @@ class Worker:
         InfrastructureError
             The process cannot be started or ended at once.
         """
-        self._status.write_bytes(STATUS.pack(0, IDLE, b""))
+        self._status.write_bytes(STATUS.pack(0, IDLE, 0, b""))
         self._buffer, self._sent = b"", 0
         python = self._python or sys.executable
         try:
@@ -159,7 +159,7 @@ class Worker:
         assert self._process.stdin is not None
         self._sent += 1
         self._since = time.monotonic()
-        self._seen = (0, 0, "")
+        self._seen = (0, 0, 0, "")
         self._limit_s = self._timeout_s if limit_s is None else limit_s
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -225,7 +225,7 @@ class Worker:
         if now != self._seen:
             self._seen, self._since = now, time.monotonic()
         elif time.monotonic() - self._since > self._limit_s:
-            _, call, kind = now
+            _, call, _, kind = now
             words = f"no answer for {self._limit_s:g} s"
             if call == IDLE:
                 raise Died(f"the worker gives {words}", None)
@@ -238,7 +238,7 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         code = self._process.poll()
-        number, call, kind = status_of(self._status.read_bytes())
+        number, call, _, kind = status_of(self._status.read_bytes())
         name = _signal_name(code)
         how = f"ended with {name or f'exit code {code}'}"
         said = self._tail()

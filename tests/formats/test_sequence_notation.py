@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -177,6 +178,8 @@ def test_a_sequence_is_told_from_a_tape() -> None:
         ("engine", "engine ''"),
         ("engine a b c", "engine 'a b c'"),
         ("engine a\nengine a", "a second engine"),
+        ("engine os:getcwd", "engine 'os:getcwd'"),
+        ("engine os:getcwd 1.0", "engine 'os:getcwd 1.0'"),
         ("-engine a", "engine marked -"),
         ("engine a\nconfig [1]", "config '"),
         ("engine a\nconfig {", "config '{'"),
@@ -225,6 +228,10 @@ def test_bounds(text: str, message: str) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(MissingInput):
         read(tmp_path / "none.litmus")
+    os.mkfifo(tmp_path / "pipe.litmus")
+    for words in (["check"], ["info"], ["rerun"], ["export", "--format", "litmus"]):
+        assert run([words[0], str(tmp_path / "pipe.litmus"), *words[1:]]) == 3
+        assert "no regular file" in capsys.readouterr().err
     bad = tmp_path / "bad.litmus"
     bad.write_bytes(b"seq\n\xff\n")
     with pytest.raises(LitmusError, match="not UTF-8"):

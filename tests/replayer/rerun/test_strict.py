@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,14 @@ from tapedelay.replayer.rerun.drive import Limits, run
 from tapedelay.replayer.rerun.from_tape import Recording, recording_of
 from tapedelay.replayer.rerun.protocol import BlockChange, Decision
 from tapedelay.replayer.rerun.scenario import Scenario
+from tapedelay.replayer.rerun.serving import Server
 from tapedelay.replayer.rerun.strict import Divergence, Recorded, compare, recorded_of
 
 from .searching import RECORDINGS
 from .taping import taped
 from .toy import FAULTS, ToyDriver
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module", params=sorted(RECORDINGS))
@@ -41,6 +45,21 @@ def test_a_recording_is_rerun_exactly(recording: Recording) -> None:
     assert any(isinstance(e, BlockChange) for r in recording.recorded for e in r.events)
     assert sum(bool(r.free) for r in recording.recorded) > 3
     assert diverged(recording) is None
+
+
+@pytest.mark.parametrize("do", ["strict", "scenario"])
+def test_a_recording_may_be_longer_than_a_perturbed_run(
+    plain: Recording, monkeypatch: pytest.MonkeyPatch, do: str
+) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+    server = Server(lambda call, kind: None, Limits(max_steps=5))
+    assert plain.steps > 5
+    server.handle({"do": "open", "engine": "toy:ToyDriver"})
+    recorded = [r.as_dict() for r in plain.recorded]
+    answer = server.handle({"do": do, "scenario": plain.scenario.as_dict(), "recorded": recorded})
+    assert answer["violations"] == []
+    assert answer["reason"] is None
+    assert answer.get("divergence") is None
 
 
 def test_a_scenario_and_its_recording_survive_json(recording: Recording) -> None:

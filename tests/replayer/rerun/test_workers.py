@@ -84,6 +84,24 @@ def test_a_worker_that_is_killed_says_nothing_about_the_engine(opened: Worker) -
     assert "SIGKILL" in e.value.words
 
 
+def test_a_long_run_of_short_calls_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its calls a worker looks the same whenever it is looked at, and yet it goes on."""
+    (tmp_path / "thinking.py").write_text(
+        "import time\nfrom toy import ToyDriver\nfrom toy.driver import ToyEngine\n"
+        "class Engine(ToyEngine):\n"
+        "    def state(self):\n"
+        "        time.sleep(0.05)\n"
+        "        return super().state()\n"
+        "class Thinking(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        return Engine(config, tokens)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("thinking:Thinking", timeout_s=1.0) as made:
+        made.start()
+        assert made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})["drained"]
+
+
 def test_an_engine_that_is_not_there_is_said() -> None:
     with Worker("nosuch") as made, pytest.raises(Unsupported, match="nosuch"):
         made.start()
@@ -94,10 +112,30 @@ def test_a_python_that_is_not_there_is_infrastructure() -> None:
         made.start()
 
 
-def test_an_adapter_that_fails_is_infrastructure(opened: Worker) -> None:
-    bad = RECORDINGS["plain"].but(config={})
-    with pytest.raises(InfrastructureError, match="adapter failed"):
-        opened.ask({"do": "scenario", "scenario": bad.as_dict()})
+def test_an_adapter_that_fails_is_infrastructure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing.py").write_text(
+        "from toy import ToyDriver\n"
+        "class Failing(ToyDriver):\n"
+        "    inputs = frozenset({3})\n"
+        "    def faults(self):\n"
+        "        return None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("failing:Failing") as made, pytest.raises(InfrastructureError, match="adapter failed"):
+        made.start()
+
+
+@pytest.mark.parametrize("do", ["base", "scenario", "strict"])
+@pytest.mark.parametrize("config", [{}, {"kv_units": "many"}, {"unit_tokens": [4]}, {"depth": {}}])
+def test_a_configuration_of_which_nothing_can_be_built_is_said(
+    opened: Worker, do: str, config: dict[str, object]
+) -> None:
+    whole = dict(RECORDINGS["plain"].config) | config if config else {}
+    bad = RECORDINGS["plain"].but(config=whole)
+    message = {"do": do, "scenario": bad.as_dict(), "recorded": []}
+    with pytest.raises(Unsupported, match="nothing can be built with this configuration"):
+        opened.ask(message)
+    assert opened.ask({**message, "scenario": RECORDINGS["plain"].as_dict()})
 
 
 def test_what_an_engine_prints_does_not_disturb_the_answers(
