@@ -5,6 +5,7 @@ Standard library only. Each finding is an invariant, the kind of break, and the 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -37,11 +38,13 @@ def between_calls(state: State, pools: Mapping[str, Pool], in_flight: int) -> It
     for name, count in state.counters.items():
         if count < 0:
             yield "I7", f"the counter {name} is negative", f"the counter {name} is {count}"
-    owners = _owners(state)
+    owned = _owned(state)
     for name, seen in state.pools.items():
         pool = pools.get(name)
         if pool is not None:
-            yield from _pool(name, seen, pool, owners.get(name, Counter()), in_flight)
+            owners = Counter(owned.get(name, ()))
+            if not _sound(seen, pool, owners):
+                yield from _pool(name, seen, pool, owners, in_flight)
     alive = 0
     for number, request in state.requests.items():
         alive += request.phase != "finished"
@@ -97,12 +100,36 @@ def at_idle(state: State, pools: Mapping[str, Pool]) -> Iterator[Finding]:
                 yield "I1", f"more units of {name} are free than there are", words
 
 
-def _owners(state: State) -> dict[str, Counter[int]]:
-    found: dict[str, Counter[int]] = {}
+def _owned(state: State) -> dict[str, list[int]]:
+    """Return the units of each pool that requests own, one entry for each owner."""
+    found: dict[str, list[int]] = {}
     for request in state.requests.values():
         for p, units in request.units.items():
-            found.setdefault(p, Counter()).update(units)
+            if p in found:
+                found[p] += units
+            else:
+                found[p] = [*units]
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _every(reserved: int, units: int) -> frozenset[int]:
+    return frozenset(range(reserved, units))
+
+
+def _sound(seen: PoolState, pool: Pool, owners: Counter[int]) -> bool:
+    """Return whether each unit is either free, once, or owned and referenced as often as it has owners.
+
+    So it is after nearly every call; `_pool`, which finds what is wrong where it is not so, costs much more.
+    """
+    free = seen.free_units
+    if free is None or len(free) != seen.free:
+        return False
+    if seen.references is not None and seen.references != dict(owners):
+        return False
+    walked, every = frozenset(free), _every(pool.reserved, pool.units)
+    whole = len(walked) == len(free) and len(free) + len(owners) == len(every)
+    return whole and walked.union(owners) == every
 
 
 def _pool(name: str, seen: PoolState, pool: Pool, owners: Counter[int], in_flight: int) -> Iterator[Finding]:

@@ -56,10 +56,10 @@ class Telling:
         for decision in scheduled:
             name = f"R{decision.request}"
             made.append(Command("schedule", (name,)))
-            request = state.requests.get(decision.request)
+            request = state.requests.get(decision.request) if self._launches else None
             units: Mapping[str, tuple[int, ...]] = request.units if request is not None else {}
-            shown = [f"{p}{u}" for p, of in units.items() for u in of] if self._launches else []
-            made.append(Command("launch", (f"S{step}", name, *dict.fromkeys(shown))))
+            shown = dict.fromkeys(f"{p}{u}" for p, of in units.items() for u in of) if units else ()
+            made.append(Command("launch", (f"S{step}", name, *shown)))
         return made
 
     def retired(self, step: int) -> list[Command]:

@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 __all__ = ["FIRST", "LAST", "Tokens"]
@@ -55,9 +56,13 @@ class Tokens:
 
     def __call__(self, request: int, position: int) -> int:
         """Return the token, `FIRST` to `LAST`."""
-        owner = self.owner(request, position) if request in self._shared else request
-        # splitmix64's finaliser over (owner, position)
-        x = ((owner + 1) * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03) & _MASK
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-        return FIRST + (x ^ (x >> 31)) % (LAST - FIRST + 1)
+        return _token(self.owner(request, position) if request in self._shared else request, position)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # of one recording a campaign asks for the same ones in every run
+def _token(owner: int, position: int) -> int:
+    # splitmix64's finaliser over (owner, position)
+    x = ((owner + 1) * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return FIRST + (x ^ (x >> 31)) % (LAST - FIRST + 1)

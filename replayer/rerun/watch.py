@@ -68,6 +68,8 @@ class Watch:
         self._call = -1
         self._next: dict[int, int | None] = {}
         self._fates: dict[int, str] = {}
+        self._alive: dict[int, None] = {}
+        """Requests whose fate is ``alive``."""
         self._chunks: dict[int, list[int]] = {}
         self._waits = False
         self._ended: set[int] = set()
@@ -101,12 +103,13 @@ class Watch:
         if given.kind == "submit" and given.submission is not None:
             self._next[given.submission.request] = given.submission.prompt_tokens
             self._fates[given.submission.request] = "alive"
+            self._alive[given.submission.request] = None
         elif given.kind == "abort":
             for r in given.about():
                 if r not in self._ended and not self._fates.get(r, "").startswith("aborted"):
                     known = state.requests.get(r) if state is not None else None
                     where = f" in {known.phase}" if known is not None else ""
-                    self._fates[r] = f"aborted{where}{', output in flight' * (r in in_flight)}"
+                    self._end(r, f"aborted{where}{', output in flight' * (r in in_flight)}")
         elif given.kind == "next_chunk" and given.request is not None:
             known = state.requests.get(given.request) if state is not None else None
             self._waits = known is not None and known.phase == "chunk"
@@ -259,18 +262,21 @@ class Watch:
             if isinstance(event, Decision) and event.kind in ("finish", "reject"):
                 self._ended.add(event.request)
                 if self._fates.get(event.request) == "alive":
-                    self._fates[event.request] = "finished" if event.kind == "finish" else "rejected"
-        for r in [r for r, fate in self._fates.items() if fate == "alive" and r not in state.requests]:
-            self._fates[r] = "gone"
+                    self._end(event.request, "finished" if event.kind == "finish" else "rejected")
+        for r in [r for r in self._alive if r not in state.requests]:
+            self._end(r, "gone")
             self._say("I5", "a request is gone without having ended", f"R{r} is gone, it never finished")
+
+    def _end(self, request: int, fate: str) -> None:
+        self._fates[request] = fate
+        self._alive.pop(request, None)
 
     def _progress(self, given: Input, scheduled: Sequence[Decision], state: State, in_flight: int) -> None:
         moved = False
         for r, request in state.requests.items():
-            best = self._marks.get(r, (0, 0))
-            now = max(best[0], request.computed_tokens), max(best[1], request.known_tokens)
-            if now != best:
-                self._marks[r] = now
+            computed, known = self._marks.get(r, (0, 0))
+            if request.computed_tokens > computed or request.known_tokens > known:
+                self._marks[r] = max(computed, request.computed_tokens), max(known, request.known_tokens)
                 moved = True
         gone = self._marks.keys() - state.requests.keys()
         for r in gone:
@@ -281,16 +287,18 @@ class Watch:
             self._passes = 0
         if given.kind != "step" or given.decode_only or state.paused:
             return
-        working = self._working(state)
-        if not working:
+        if not any(r.phase in _WORKING for r in state.requests.values()):
             self._passes = self._still = 0
             return
         self._still += 1
         if not scheduled:
             self._passes = 0 if in_flight else self._passes + 1
+        if self._still <= self._slack:
+            return
         again = sum(r.known_tokens for r in state.requests.values())
         if self._still > self._slack + again:
-            self._feed([Command("progress"), *[Command("pass")] * 3], stalled=", ".join(working))
+            waiting = ", ".join(self._working(state))
+            self._feed([Command("progress"), *[Command("pass")] * 3], stalled=waiting)
             self._still = 0
 
     def _working(self, state: State) -> list[str]:

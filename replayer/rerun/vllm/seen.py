@@ -33,8 +33,15 @@ class Seen:
 
         self._scheduler = scheduler
         self._numbers = numbers
-        self._statuses = RequestStatus
-        self._pauses = PauseState
+        # looked up once: on the class of an enumeration each look costs as much as a comparison of ten others
+        self._running = RequestStatus.RUNNING
+        self._waiting = RequestStatus.WAITING
+        self._preempted = RequestStatus.PREEMPTED
+        self._between_chunks = RequestStatus.WAITING_FOR_STREAMING_REQ
+        self._unpaused = PauseState.UNPAUSED
+        self._managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+        self._block_pool = scheduler.kv_cache_manager.block_pool
+        self._blocks = [b for b in self._block_pool.blocks if not b.is_null]
         self._steps: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         self._budget = scheduler.max_num_scheduled_tokens
@@ -55,7 +62,7 @@ class Seen:
 
     def waiting_holds(self) -> bool:
         """Return whether a request that waits holds blocks."""
-        return any(self._blocks(r.request_id) for r in self._scheduler.kv_holding_waiting)
+        return any(self._units(r.request_id) for r in self._scheduler.kv_holding_waiting)
 
     def stalled(self) -> str:
         """Return why nothing is scheduled any more, "" where that is not seen."""
@@ -79,6 +86,7 @@ class Seen:
 
     def state(self) -> State:
         """Return all that is visible."""
+        # called after every call of a run: generators and second passes over the requests tell in its time
         scheduler = self._scheduler
         queues = {
             "running": [r.request_id for r in scheduler.running],
@@ -90,103 +98,105 @@ class Seen:
             for key in keys:
                 where.setdefault(key, queue)
         requests = {
-            self._numbers[key]: self._request(key, request, where.get(key, ""))
+            self._numbers[key]: RequestState(
+                self._phase(request),
+                request.num_computed_tokens,
+                request.num_tokens,
+                self._steps[key],
+                {POOL_NAME: self._units(key)},
+                where.get(key, ""),
+            )
             for key, request in scheduler.requests.items()
         }
         sessions = scheduler.num_waiting_for_streaming_input
-        paused = scheduler.pause_state != self._pauses.UNPAUSED
+        paused = scheduler.pause_state != self._unpaused
         if paused:  # the count is of those that may go on; it says nothing about the others
             unfinished = sum(r.phase != "finished" for r in requests.values())
         else:
             unfinished = scheduler.get_num_unfinished_requests() + sessions
+        pool = self._pool()
         return State(
             requests=requests,
-            pools={POOL_NAME: self._pool()},
+            pools={POOL_NAME: pool},
             unfinished=unfinished,
             paused=paused,
-            counters=dict(self._counters(sessions)),
-            faults=tuple(dict.fromkeys(self._faults(queues))),
-        )
-
-    def _request(self, key: str, request: Any, queue: str) -> RequestState:
-        return RequestState(
-            phase=self._phase(request),
-            computed_tokens=request.num_computed_tokens,
-            known_tokens=request.num_tokens,
-            in_flight=self._steps[key],
-            units={POOL_NAME: self._blocks(key)},
-            queue=queue,
+            counters=self._counters(sessions, pool),
+            faults=tuple(dict.fromkeys(self._faults(queues, where))),
         )
 
     def _phase(self, request: Any) -> str:
-        status, statuses = request.status, self._statuses
-        if status == statuses.RUNNING:
+        status = request.status
+        if status is self._running:
             return "prefill" if request.is_prefill_chunk else "decode"
-        if status == statuses.WAITING:
+        if status is self._waiting:
             return "waiting"
-        if status == statuses.PREEMPTED:
+        if status is self._preempted:
             return "preempted"
-        if status == statuses.WAITING_FOR_STREAMING_REQ:
+        if status is self._between_chunks:
             return "chunk"
         return "finished" if request.is_finished() else "blocked"
 
-    def _managers(self) -> Any:
-        return self._scheduler.kv_cache_manager.coordinator.single_type_managers
-
-    def _blocks(self, key: str) -> tuple[int, ...]:
-        return tuple(
-            b.block_id for m in self._managers() for b in m.req_to_blocks.get(key, ()) if not b.is_null
-        )
+    def _units(self, key: str) -> tuple[int, ...]:
+        units: list[int] = []
+        for manager in self._managers:
+            units += [b.block_id for b in manager.req_to_blocks.get(key, ()) if not b.is_null]
+        return tuple(units)
 
     def _pool(self) -> PoolState:
-        pool = self._scheduler.kv_cache_manager.block_pool
+        pool = self._block_pool
         return PoolState(
             free=pool.get_num_free_blocks(),
-            free_units=tuple(_walk(pool.free_block_queue, len(pool.blocks))),
-            references={b.block_id: b.ref_cnt for b in pool.blocks if b.ref_cnt and not b.is_null},
+            free_units=_walk(pool.free_block_queue, len(pool.blocks)),
+            references={b.block_id: b.ref_cnt for b in self._blocks if b.ref_cnt},
         )
 
-    def _counters(self, sessions: int) -> Iterator[tuple[str, int]]:
-        yield "sessions that wait for a chunk", sessions
-        names = ("num_output_placeholders", "num_stale_output_tokens", "num_in_flight_tokens")
-        for name in names:
-            yield name, min((getattr(r, name) for r in self._scheduler.requests.values()), default=0)
-        pool = self._scheduler.kv_cache_manager.block_pool
-        yield "references of a block", min(b.ref_cnt for b in pool.blocks if not b.is_null)
+    def _counters(self, sessions: int, pool: PoolState) -> dict[str, int]:
+        requests = self._scheduler.requests.values()
+        references = pool.references or {}
+        return {
+            "sessions that wait for a chunk": sessions,
+            "num_output_placeholders": min([r.num_output_placeholders for r in requests], default=0),
+            "num_stale_output_tokens": min([r.num_stale_output_tokens for r in requests], default=0),
+            "num_in_flight_tokens": min([r.num_in_flight_tokens for r in requests], default=0),
+            "references of a block": min(references.values(), default=0),
+        }
 
-    def _faults(self, queues: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    def _faults(self, queues: Mapping[str, list[str]], where: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield what only vLLM's own names can say."""
-        scheduler, statuses = self._scheduler, self._statuses
+        scheduler = self._scheduler
         alive = scheduler.requests
         if self._over_budget:
             yield "I9", "a step has more tokens than its budget"
         if len(queues["running"]) > scheduler.max_num_running_reqs:
             yield "I9", "more requests run than slots"
-        standing = Counter(key for keys in queues.values() for key in keys)
-        for queue, keys in queues.items():
-            if any(key not in alive for key in keys):
-                yield "I3", f"the queue {queue} keeps a request that has ended"
-        if any(n > 1 for n in standing.values()):
+        if not where.keys() <= alive.keys():
+            for queue, keys in queues.items():
+                if any(key not in alive for key in keys):
+                    yield "I3", f"the queue {queue} keeps a request that has ended"
+        if len(where) < sum(map(len, queues.values())):
             yield "I1", "a request stands in two queues, or twice in one"
+        waits = 0
         for key, request in alive.items():
-            runs = request.status == statuses.RUNNING
-            if standing[key] and runs != (key in queues["running"]):
+            status, stands = request.status, where.get(key)
+            if stands is not None and (status is self._running) != (stands == "running"):
                 yield "I5", "the status of a request does not fit its queue"
             if request.is_finished():
                 yield "I3", "a request that has ended is still known"
             if request.num_in_flight_tokens != self._tokens[key]:
                 yield "I7", "the count of tokens in flight is not that of the steps in flight"
-            if not standing[key] and request.status == statuses.WAITING_FOR_STREAMING_REQ:
-                yield "I5", "a session that waits for a chunk stands in no queue"
+            if status is self._between_chunks:
+                waits += 1
+                if stands is None:
+                    yield "I5", "a session that waits for a chunk stands in no queue"
             if len(request.prompt_token_ids) > request.num_tokens:
                 yield "I6", "a request has lost tokens of its prompt"
-        waits = sum(r.status == statuses.WAITING_FOR_STREAMING_REQ for r in alive.values())
         if waits != scheduler.num_waiting_for_streaming_input:
             yield "I7", "the count of sessions that wait for a chunk is wrong"
-        for manager in self._managers():
-            if any(blocks and key not in alive for key, blocks in manager.req_to_blocks.items()):
+        for manager in self._managers:
+            held = manager.req_to_blocks
+            if not held.keys() <= alive.keys() and any(held[key] for key in held.keys() - alive.keys()):
                 yield "I3", "a request that has ended keeps blocks"
-            if any(key not in alive for key in manager.num_cached_block):
+            if not manager.num_cached_block.keys() <= alive.keys():
                 yield "I3", "the count of cached blocks of a request that has ended is kept"
         if any(r.request_id not in alive for r in scheduler._inflight_prefills):
             yield "I3", "a request that has ended counts as one in prefill"
@@ -200,11 +210,11 @@ def _unsorted(queue: Any) -> list[Any]:
     return list(queue) if heap is None else heap
 
 
-def _walk(free: Any, most: int) -> Iterator[int]:
-    """Yield the units of the free list; a ring in it ends after `most` units more than there are."""
+def _walk(free: Any, most: int) -> tuple[int, ...]:
+    """Return the units of the free list; a ring in it ends after `most` units more than there are."""
     block, end = free.fake_free_list_head.next_free_block, free.fake_free_list_tail
-    for _ in range(2 * most):
-        if block is None or block is end:
-            return
-        yield block.block_id
+    units: list[int] = []
+    while block is not None and block is not end and len(units) < 2 * most:
+        units.append(block.block_id)
         block = block.next_free_block
+    return tuple(units)
