@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 from .described import flags_of
 from .prefixes import PrefixBook
 from .sink import Sink
+from .wrapped import Wrapped
 
 __all__ = ["POOL", "Watch", "attach"]
 
@@ -24,6 +27,8 @@ POOL = 0
 
 _MISSING = object()
 _MOST_IN_FLIGHT = 64
+_CALLER = 2
+"""Frames from a wrapper to the engine's code that called it: `Wrapped` is between."""
 
 
 def attach(scheduler: Any, sink: Sink, on_fault: Callable[[Exception], None]) -> Watch:
@@ -67,6 +72,8 @@ class Watch:
         self._alive = False
         self._inside = ""
         """Kind of the input that is going on."""
+        self._thread = 0
+        """The thread of that input."""
         self._held: list[Callable[[], None]] = []
         """What an output brought about, told after what the model gave."""
         self._in_flight: deque[tuple[Any, int]] = deque(maxlen=_MOST_IN_FLIGHT)
@@ -100,7 +107,7 @@ class Watch:
         originals = [getattr(owner, name) for owner, name, _ in wrappers]
         for (owner, name, wrap), original in zip(wrappers, originals, strict=True):
             self._replaced.append((owner, name, vars(owner).get(name, _MISSING)))
-            setattr(owner, name, functools.wraps(original)(wrap(original)))
+            setattr(owner, name, Wrapped(original, wrap(original)))
         self._alive = True
 
     def detach(self) -> None:
@@ -118,61 +125,80 @@ class Watch:
             self.detach()
             self._on_fault(fault)
 
+    def _hear(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call one of ours beside the engine's call; a fault in it is said, and None returned."""
+        if not self._alive:
+            return None
+        try:
+            return method(*args, **kwargs)
+        except Exception as e:
+            self._fault(e)
+            return None
+        except BaseException as e:  # Ctrl-C: half of an input is told
+            self._fault(RuntimeError(f"interrupted by {type(e).__name__}"))
+            raise
+
     # Inputs
 
     def _enter(self, kind: str, **about: Any) -> bool:
         """Begin an input, unless it happens inside of another one; return whether one began."""
-        if self._inside or not self._alive:
+        if self._within():
             return False
-        try:
-            self.sink.begin(kind, **about)
-        except Exception as e:
-            self._fault(e)
-            return False
-        self._inside = kind
+        self.sink.begin(kind, **about)
+        self._inside, self._thread = kind, threading.get_ident()
         return True
+
+    def _within(self) -> bool:
+        """Return whether an input is going on.
+
+        Raises
+        ------
+        RuntimeError
+            It is another thread's: what belongs to which cannot be told.
+        """
+        if self._inside and self._thread != threading.get_ident():
+            raise RuntimeError("its calls come from two threads at once")
+        return bool(self._inside)
 
     def _leave(self, told: Callable[..., None] | None = None, *args: Any) -> None:
         """End an input, after `told` has said what came out of it."""
         self._inside = ""
         held, self._held = self._held, []
-        if not self._alive:
-            return
-        try:
-            if told is not None:
-                told(*args)
-            for one in held:
-                one()
-            free = self._pool.get_num_free_blocks()
-            self.sink.resources(POOL, free, self._pool.num_gpu_blocks - 1 - free)
-            self.sink.end()
-        except Exception as e:
-            self._fault(e)
+        self._hear(self._left, held, told, *args)
 
-    def _add_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_request(request: Any) -> Any:
-            if self._inside or not self._alive:
-                return original(request)
-            opened = self._arrives(request)
+    def _left(self, held: list[Callable[[], None]], told: Callable[..., None] | None, *args: Any) -> None:
+        if told is not None:
+            told(*args)
+        for one in held:
+            one()
+        free = self._pool.get_num_free_blocks()
+        self.sink.resources(POOL, free, self._pool.num_gpu_blocks - 1 - free)
+        self.sink.end()
+
+    def _input(self, original: Callable[..., Any], begin: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `original` as an input; `begin` takes what it is given and says whether one began."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            opened = self._hear(begin, *args, **kwargs)
             try:
-                return original(request)
+                return original(*args, **kwargs)
             finally:
                 if opened:
                     self._leave()
 
-        return add_request
+        return call
+
+    def _add_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._input(original, self._arrives)
 
     def _arrives(self, request: Any) -> bool:
-        try:
-            key = request.request_id
-            if key not in self.scheduler.requests:
-                opened = self._enter("submit", key=key)
-                self._submit(key, request)
-                return opened
-        except Exception as e:
-            self._inside = ""
-            self._fault(e)
+        if self._within():
             return False
+        key = request.request_id
+        if key not in self.scheduler.requests:
+            opened = self._enter("submit", key=key)
+            self._submit(key, request)
+            return opened
         if not request.resumable:  # the engine looks at nothing else of it
             return self._enter("next_chunk", key=key, tokens=0, word="last")
         return self._enter("next_chunk", key=key, tokens=request.num_prompt_tokens, value=request.max_tokens)
@@ -189,35 +215,26 @@ class Watch:
         self._learn(request, len(request.block_hashes))
 
     def _finish_requests(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def finish_requests(request_ids: Any, finished_status: Any) -> Any:
-            if self._inside or not self._alive:
-                return original(request_ids, finished_status)
-            if request_ids is not None and not isinstance(request_ids, str):
-                request_ids = list(request_ids)
-            opened = self._ends(request_ids, finished_status)
-            try:
-                return original(request_ids, finished_status)
-            finally:
-                if opened:
-                    self._leave()
+        call = self._input(original, self._ends)
+
+        def finish_requests(*args: Any, **kwargs: Any) -> Any:
+            return call(*_kept(args), **kwargs)
 
         return finish_requests
 
-    def _ends(self, request_ids: list[str] | str | None, status: Any) -> bool:
-        requests = self.scheduler.requests
-        try:
-            ids: Iterable[str]
-            if request_ids is None:
-                ids = requests
-            elif isinstance(request_ids, str):
-                ids = (request_ids,)
-            else:
-                ids = set(request_ids)  # as the engine does: the same set has the same order
-            keys = [k for k in ids if k in requests and not requests[k].is_finished()]
-            reason = _word(type(status).get_finished_reason(status))
-        except Exception as e:
-            self._fault(e)
+    def _ends(self, request_ids: Iterable[str] | str | None, finished_status: Any) -> bool:
+        if self._within():
             return False
+        requests = self.scheduler.requests
+        ids: Iterable[str]
+        if request_ids is None:
+            ids = requests
+        elif isinstance(request_ids, str):
+            ids = (request_ids,)
+        else:
+            ids = set(request_ids)  # as the engine does: the same set has the same order
+        keys = [k for k in ids if k in requests and not requests[k].is_finished()]
+        reason = _word(type(finished_status).get_finished_reason(finished_status))
         if not keys:
             return False
         word = None if reason == "abort" else reason
@@ -226,39 +243,26 @@ class Watch:
         return self._enter("abort", keys=keys, word=word)
 
     def _set_pause_state(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def set_pause_state(pause_state: Any) -> Any:
-            name = getattr(pause_state, "name", "")
-            if name == "UNPAUSED":
-                opened = self._enter("resume")
-            else:
-                opened = self._enter("pause", word="keep" if name == "PAUSED_ALL" else "wait")
-            try:
-                return original(pause_state)
-            finally:
-                if opened:
-                    self._leave()
+        return self._input(original, self._pauses)
 
-        return set_pause_state
+    def _pauses(self, pause_state: Any) -> bool:
+        if pause_state.name == "UNPAUSED":
+            return self._enter("resume")
+        return self._enter("pause", word="keep" if pause_state.name == "PAUSED_ALL" else "wait")
 
     def _reset_prefix_cache(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def reset_prefix_cache(reset_running_requests: bool = False, reset_connector: bool = False) -> Any:
-            opened = self._enter("cache_reset", word="running" if reset_running_requests else None)
-            try:
-                return original(reset_running_requests, reset_connector)
-            finally:
-                if opened:
-                    self._leave()
+        return self._input(original, self._resets)
 
-        return reset_prefix_cache
+    def _resets(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        return self._enter("cache_reset", word="running" if reset_running_requests else None)
 
     def _schedule(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def schedule(throttle_prefills: bool = False) -> Any:
-            opened = self._enter("step", step=self.steps, word="throttled" if throttle_prefills else None)
+        def schedule(*args: Any, **kwargs: Any) -> Any:
+            opened = self._hear(self._steps, *args, **kwargs)
             if not opened:
-                return original(throttle_prefills)
-            self.steps += 1
+                return original(*args, **kwargs)
             try:
-                output = original(throttle_prefills)
+                output = original(*args, **kwargs)
             except BaseException:
                 self._leave()
                 raise
@@ -266,6 +270,11 @@ class Watch:
             return output
 
         return schedule
+
+    def _steps(self, throttle_prefills: bool = False) -> bool:
+        opened = self._enter("step", step=self.steps, word="throttled" if throttle_prefills else None)
+        self.steps += opened
+        return opened
 
     def _scheduled(self, output: Any) -> None:
         """Tell what a step schedules, in the order in which the model gets it.
@@ -291,19 +300,26 @@ class Watch:
         self.sink.schedule(rows)
 
     def _update_from_output(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
-            if self._inside or not self._alive:
-                return original(scheduler_output, model_runner_output)
-            opened = self._enter("output", step=self._step_of(scheduler_output))
-            result: Any = {}
+        def update_from_output(*args: Any, **kwargs: Any) -> Any:
+            opened = self._hear(self._outputs, *args, **kwargs)
+            if not opened:
+                return original(*args, **kwargs)
             try:
-                result = original(scheduler_output, model_runner_output)
-            finally:
-                if opened:
-                    self._leave(self._answered, scheduler_output, model_runner_output, result)
+                result = original(*args, **kwargs)
+            except BaseException:
+                self._leave(self._answered, *opened, {})
+                raise
+            self._leave(self._answered, *opened, result)
             return result
 
         return update_from_output
+
+    def _outputs(self, scheduler_output: Any, model_runner_output: Any) -> tuple[Any, Any] | None:
+        """Begin an output; return what it is of, None where it is part of another input."""
+        if self._within():
+            return None
+        self._enter("output", step=self._step_of(scheduler_output))
+        return scheduler_output, model_runner_output
 
     def _step_of(self, output: Any) -> int | None:
         for i, (known, step) in enumerate(self._in_flight):
@@ -332,119 +348,116 @@ class Watch:
 
     # Inside of an input
 
-    def _preempt_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            self._preempted.add(request.request_id)
-            self._decided("preempt", request.request_id)
-            return original(request, *args, **kwargs)
+    def _before(self, original: Callable[..., Any], hear: Callable[..., None]) -> Callable[..., Any]:
+        """Return `original`, told to `hear` before it is called."""
 
-        return preempt_request
+        def call(*args: Any, **kwargs: Any) -> Any:
+            args = _kept(args)
+            if self._alive:
+                self._hear(hear, *args, **kwargs)
+            return original(*args, **kwargs)
+
+        return call
+
+    def _preempt_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._before(original, self._preempts)
+
+    def _preempts(self, request: Any, *_: Any, **__: Any) -> None:
+        self._preempted.add(request.request_id)
+        self._tell(self.sink.decision, "preempt", request.request_id)
 
     def _free_request(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
-            key = request.request_id
-            self._preempted.discard(key)
-            if self._book is not None:
-                self._book.forget(key)
-            if self._inside != "abort":  # there the input says so
-                self._decided("finish", key)
-            return original(request, *args, **kwargs)
+        return self._before(original, self._frees)
 
-        return free_request
-
-    def _decided(self, kind: str, key: str) -> None:
-        self._tell(self.sink.decision, kind, key)
+    def _frees(self, request: Any, *_: Any, **__: Any) -> None:
+        key = request.request_id
+        self._preempted.discard(key)
+        if self._book is not None:
+            self._book.forget(key)
+        if self._inside != "abort":  # there the input says so
+            self._tell(self.sink.decision, "finish", key)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
-        if not (self._inside and self._alive):
+        if not self._inside:
             return
         if self._inside == "output":
             self._held.append(functools.partial(method, *args))
-            return
-        try:
+        else:
             method(*args)
-        except Exception as e:
-            self._fault(e)
 
     def _get_new_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_new_blocks(num_blocks: int) -> Any:
-            blocks = original(num_blocks)
-            if blocks:
-                self._blocks("alloc", blocks)
+        def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
+            blocks = original(*args, **kwargs)
+            if blocks and self._inside:
+                self._hear(self._blocks, "alloc", sys._getframe(_CALLER), blocks)
             return blocks
 
         return get_new_blocks
 
     def _touch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def touch(blocks: Sequence[Any]) -> Any:
-            self._blocks("share", blocks)
-            return original(blocks)
-
-        return touch
+        return self._changes("share", original)
 
     def _free_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def free_blocks(ordered_blocks: Iterable[Any]) -> Any:
-            blocks = list(ordered_blocks)
-            self._blocks("free", blocks)
-            return original(blocks)
+        return self._changes("free", original)
 
-        return free_blocks
+    def _changes(self, action: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            args = _kept(args)
+            if self._inside:
+                self._hear(self._blocks, action, sys._getframe(_CALLER), *args, **kwargs)
+            return original(*args, **kwargs)
 
-    def _blocks(self, action: str, blocks: Sequence[Any]) -> None:
-        if self._inside and self._alive:
-            null = self._null
-            units = [b.block_id for b in blocks if b.block_id != null]
-            if units:
-                self._tell(self.sink.blocks, action, POOL, units, _owner())
+        return call
+
+    def _blocks(self, action: str, caller: FrameType, blocks: Iterable[Any], *_: Any, **__: Any) -> None:
+        null = self._null
+        units = [b.block_id for b in blocks if b.block_id != null]
+        if units:
+            self._tell(self.sink.blocks, action, POOL, units, _owner(caller))
 
     # Content
 
     def _get_computed_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_computed_blocks(request: Any) -> Any:
-            self._learn(request, len(request.block_hashes))
-            return original(request)
+        return self._before(original, self._looks_up)
 
-        return get_computed_blocks
+    def _looks_up(self, request: Any, *_: Any, **__: Any) -> None:
+        self._learn(request, len(request.block_hashes))
 
     def _cache_full_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def cache_full_blocks(
-            request: Any,
-            blocks: Any,
-            num_cached_blocks: int,
-            num_full_blocks: int,
-            block_size: int,
-            *args: Any,
-            **kwargs: Any,
-        ) -> Any:
-            self._learn(request, num_full_blocks * block_size // self._pool.hash_block_size)
-            return original(request, blocks, num_cached_blocks, num_full_blocks, block_size, *args, **kwargs)
+        return self._before(original, self._caches)
 
-        return cache_full_blocks
+    def _caches(
+        self,
+        request: Any,
+        blocks: Any,
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        block_size: int,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        self._learn(request, num_full_blocks * block_size // self._pool.hash_block_size)
 
     def _update_session(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def update_request_as_session(session: Any, update: Any) -> Any:
-            self._preempted.discard(session.request_id)  # it waits as a new one does
-            if self._book is not None:
-                kept = session.num_computed_tokens // self._pool.hash_block_size
-                self._book.cut(session.request_id, kept)
-            return original(session, update)
+        return self._before(original, self._goes_on)
 
-        return update_request_as_session
+    def _goes_on(self, session: Any, *_: Any, **__: Any) -> None:
+        self._preempted.discard(session.request_id)  # it waits as a new one does
+        if self._book is not None:
+            kept = session.num_computed_tokens // self._pool.hash_block_size
+            self._book.cut(session.request_id, kept)
 
     def _learn(self, request: Any, units: int) -> None:
         """Tell which of the first `units` hash blocks of a request equal those of an earlier one."""
         book = self._book
-        if book is None or not units or not (self._inside and self._alive):
+        if book is None or not units or not self._inside:
             return
-        try:
-            key = request.request_id
-            number = self.sink.number(key)
-            for equal in book.learn(key, number, request.block_hashes, units):
-                self._tell(self.sink.equal, *equal)
-            if book.full():
-                self._prune(book)
-        except Exception as e:
-            self._fault(e)
+        key = request.request_id
+        number = self.sink.number(key)
+        for equal in book.learn(key, number, request.block_hashes, units):
+            self._tell(self.sink.equal, *equal)
+        if book.full():
+            self._prune(book)
 
     def _prune(self, book: PrefixBook) -> None:
         live = {h for r in self.scheduler.requests.values() for h in r.block_hashes}
@@ -457,15 +470,21 @@ class Watch:
         book.prune(wanted)
 
 
-def _owner() -> str | None:
+def _owner(caller: FrameType) -> str | None:
     """Return the request for which a manager of vLLM asks the pool right now.
 
     The pool is not told. A wrapper around what is called for each request in each step would cost more than
     looking at the caller where blocks really change hands, which is rare.
     """
-    frame = sys._getframe(3)  # of what called the wrapper: `_owner`, `_blocks` and the wrapper are ours
-    key = frame.f_locals.get("request_id")
+    key = caller.f_locals.get("request_id")
     return key if isinstance(key, str) else None
+
+
+def _kept(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments that can be walked along more than once."""
+    if args and isinstance(args[0], Iterator):
+        return (list(args[0]), *args[1:])
+    return args
 
 
 def _word(reason: Any) -> str:
