@@ -43,6 +43,7 @@ class Writer:
         """Something that should be here is not."""
         self.pid = os.getpid()
         self._fd = -1
+        self._file: tuple[int, int] | None = None
         self._bytes = 0
         self._schedulers = 0
 
@@ -60,6 +61,8 @@ class Writer:
                 self._open()
             if len(payload) > FRAME_BYTES_MAX:
                 raise ValueError(f"an input of {len(payload)} bytes")
+            if not self._mine():
+                raise OSError(9, "its file was closed by the program")
             data = FRAME.pack(len(payload), zlib.crc32(payload)) + payload
             done = os.write(self._fd, data)
             if done < len(data):  # the disk is full: a second call says so
@@ -77,8 +80,8 @@ class Writer:
         self.over = True
         if self.faulty:
             status = STOPPED
-        fd, self._fd = self._fd, -1
-        if fd < 0 or self.pid != os.getpid():
+        mine, fd, self._fd = self._mine(), self._fd, -1
+        if not mine or self.pid != os.getpid():
             return
         with contextlib.suppress(OSError):
             os.ftruncate(fd, self._bytes)  # half a frame is none
@@ -86,6 +89,17 @@ class Writer:
             os.pwrite(fd, STATUS.pack(status, error), STATUS_AT)
         with contextlib.suppress(OSError):
             os.close(fd)
+
+    def _mine(self) -> bool:
+        """Return whether the descriptor is still that of the file.
+
+        A program that closes what it did not open gets the number again, for a file or socket of its own.
+        """
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
 
     def _open(self) -> None:
         self.pid = os.getpid()
@@ -100,6 +114,8 @@ class Writer:
                 continue
         else:
             raise OSError(0, f"{_NUMBERS_MAX} recordings of one process")
+        opened = os.fstat(self._fd)
+        self._file = opened.st_dev, opened.st_ino
         head = HEADER.pack(MAGIC, VERSION, RUNNING, 0, self.pid, time.monotonic_ns(), time.time_ns())
         if os.write(self._fd, head) != len(head):
             raise OSError(28, os.strerror(28))
@@ -157,11 +173,14 @@ def said(directory: str, text: str) -> None:
     """Say a fault of the recording once: on stderr, and in the raw recording, where `record` finds it."""
     if _writer is not None:
         _writer.faulty = True
+        directory = directory or _writer.directory  # the program may have cleared its environment
     if text in _words:
         return
     _words.add(text)
     with contextlib.suppress(Exception):  # it may be closed
         sys.stderr.write(f"tapedelay: {text}; the engine goes on\n")
+    if not directory:
+        return
     with contextlib.suppress(Exception):
         path = os.path.join(directory, f"refused-requests-{os.getpid()}.txt")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -284,3 +284,42 @@ def test_memory_of_the_recorder_stays_as_it_is(recorder: Recorder, monkeypatch: 
     assert r.recording
     sizes = {n: len(v) for n, v in vars(r).items() if hasattr(v, "__len__")}
     assert max(sizes.values()) <= 20, sizes
+
+
+def test_the_descriptor_of_a_file_that_the_program_closed_is_left_alone(
+    recorder: Recorder, folder: Path, tmp_path: Path, capfd: Any
+) -> None:
+    r = recorder()
+    r.submit("x", prompt_tokens=1)
+    (fd,) = [int(n) for n in os.listdir("/proc/self/fd") if is_recording(n)]
+    os.close(fd)
+    own = tmp_path / "own"
+    own.write_bytes(b"the program's")
+    opened = os.open(own, os.O_RDWR)
+    assert opened == fd, "the number is given again"
+    r.submit("y", prompt_tokens=1)
+    stop()
+    assert own.read_bytes() == b"the program's"
+    os.close(opened)
+    assert not r.recording
+    assert capfd.readouterr().err.count("its file was closed by the program") == 1
+
+
+def is_recording(number: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}").endswith(".frames")
+    except OSError:
+        return False
+
+
+def test_a_fault_after_the_program_cleared_its_environment_stands_in_the_recording(
+    recorder: Recorder, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r = recorder()
+    r.submit("x", prompt_tokens=1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAPEDELAY_SPOOL")
+    r.schedule([("x", 1, 0, True)])
+    assert [p.name for p in tmp_path.iterdir()] == ["spool"]
+    (said,) = folder.glob("refused-requests-*.txt")
+    assert "outside of a step" in said.read_text()
