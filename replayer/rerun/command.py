@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from .render import campaign_dict, case_dict, render_campaign, render_case, rend
 __all__ = ["rerun_command"]
 
 _CODES = {"clean": 0, "found": 1, "cannot judge": 4, "failed": 5}
+_INTERRUPTED = 130
 _PLAIN = re.compile(r"[^A-Za-z0-9]+")
+_CASE = re.compile(r"[0-9]{3,}-.*\.litmus")
 _MOST_JOBS = 256
 _MOST_TIMEOUT_S = 86_400.0
 
@@ -90,7 +93,8 @@ def rerun_command(
 
     \b
     Exit codes: 0 clean, 1 found or diverged, 2 usage, 3 bad input,
-    4 cannot judge (no scheduler recorded, no engine, no planted fault found), 5 the engine's process failed.
+    4 cannot judge (no scheduler recorded, no engine, no planted fault found), 5 the engine's process failed,
+    130 interrupted before anything was found.
     """
     if only_strict and only_perturbed:
         raise UsageError(
@@ -171,6 +175,10 @@ def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool)
         "perturbed": None,
     }
     code = 0
+    if asked.write is not None and not only_strict:
+        _make_folder(
+            asked.write, asked.force
+        )  # what takes minutes is not lost to a folder that takes nothing
     strict: Strict | None = None
     if not only_perturbed:
         with progress(f"rerunning {name}", wanted=True):
@@ -191,7 +199,7 @@ def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool)
         files = _written(asked, out)
         told["perturbed"] = campaign_dict(out, files)
         told["version"] = out.version
-        code = _CODES[out.verdict]
+        code = _INTERRUPTED if out.interrupted and not out.found else _CODES[out.verdict]
         if not as_json:
             for line in render_campaign(name, out, files):
                 click.echo(printable(line))
@@ -224,10 +232,6 @@ def _written(asked: _Asked, out: Outcome) -> dict[tuple[str, str], str]:
     if asked.write is None:
         return {}
     files: dict[tuple[str, str], str] = {}
-    try:
-        asked.write.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise cannot_write(asked.write, e) from None
     cases = [f for f in out.found.values() if f.litmus]
     for number, found in enumerate(cases, 1):
         violation = found.violation
@@ -239,6 +243,19 @@ def _written(asked: _Asked, out: Outcome) -> dict[tuple[str, str], str]:
     if len(cases) < len(out.found):
         say(f"{len(out.found) - len(cases)} of {len(out.found)} kinds have no reduced case")
     return files
+
+
+def _make_folder(folder: Path, force: bool) -> None:
+    """Make the folder of the cases, and see that they can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        there = sorted(p for p in folder.iterdir() if _CASE.fullmatch(p.name))
+    except OSError as e:
+        raise cannot_write(folder, e) from None
+    for path in there[:1]:
+        check_output(path, force=force)
 
 
 def _say_next(

@@ -48,8 +48,9 @@ def driver(name: str) -> Driver:
     module, _, attribute = target.partition(":")
     try:
         made = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as e:
-        raise Unsupported(f"the engine adapter {name!r} cannot be imported here: {e}") from None
+    except Exception as e:  # a module may raise anything when it is imported
+        why = str(e) if isinstance(e, ImportError | AttributeError) else f"{type(e).__name__}: {e}"
+        raise Unsupported(f"the engine adapter {name!r} cannot be imported here: {why}") from None
     if not isinstance(made, Driver):
         raise Unsupported(f"{target} gives no engine adapter")
     return made

@@ -26,6 +26,8 @@ START_S = 300.0
 """How long an engine's import may take."""
 
 _TAIL_BYTES = 2_000
+_FIRST_BYTES_MAX, _ANSWER_BYTES_MAX = 1 << 20, 1 << 30
+"""How much it may answer, before it is known to be a worker and then."""
 _FATAL = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 
 _ENTRY = (
@@ -79,7 +81,8 @@ class Worker:
         self._folder = tempfile.TemporaryDirectory(prefix="tapedelay-rerun-")
         self._status = Path(self._folder.name) / "status"
         self._said = Path(self._folder.name) / "said"
-        self._buffer = b""
+        self._parts: list[bytes] = []
+        self._bytes = 0
         self._sent = 0
         self._since = 0.0
         self._seen: tuple[int, int, int, str] = (0, 0, 0, "")
@@ -109,7 +112,7 @@ class Worker:
             The process cannot be started or ended at once.
         """
         self._status.write_bytes(STATUS.pack(0, IDLE, 0, b""))
-        self._buffer, self._sent = b"", 0
+        self._parts, self._bytes, self._sent = [], 0, 0
         python = self._python or sys.executable
         try:
             with self._said.open("wb") as said:
@@ -130,6 +133,8 @@ class Worker:
         os.set_blocking(self._process.stdout.fileno(), False)
         try:
             self.facts = self.ask({"do": "open", "engine": self._engine}, limit_s=START_S)
+            if not isinstance(self.facts.get("version"), str):
+                raise self._foreign(json.dumps(self.facts).encode())
         except Died as e:
             raise InfrastructureError(
                 f"the process for {self._engine} ended at its start: {e.words}",
@@ -184,14 +189,22 @@ class Worker:
         data = self._process.stdout.read()
         if data == b"":
             raise self._died()
-        self._buffer += data or b""
-        line, found, rest = self._buffer.partition(b"\n")
-        if not found:
+        if data:
+            self._parts.append(data)
+            self._bytes += len(data)
+        if b"\n" not in (data or b""):
+            if self._bytes > (_ANSWER_BYTES_MAX if self._sent > 1 else _FIRST_BYTES_MAX):
+                raise self._foreign(b"".join(self._parts))
             self._look()
             return None
-        self._buffer = rest
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
+        line, _, rest = b"".join(self._parts).partition(b"\n")
+        self._parts, self._bytes = [], 0
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or rest:
+            raise self._foreign(line)
         words = str(answer.get("words", ""))
         if answer.get("error") == "unsupported":
             raise Unsupported(words, where=self._engine, next_step=_install(self._engine))
@@ -218,6 +231,16 @@ class Worker:
                 with contextlib.suppress(OSError):
                     pipe.close()
         process.wait()
+
+    def _foreign(self, said: bytes) -> InfrastructureError:
+        """Return the error for what no worker says."""
+        self.kill()
+        return InfrastructureError(
+            f"it says {said[:60].decode(errors='replace')!r}",
+            expected="an answer of a worker",
+            where=self._python or sys.executable,
+            next_step="--python names an interpreter, or a script that prints nothing and ends with exec of one",
+        )
 
     def _look(self) -> None:
         """Find a call that does not come back: the same one since longer than it may take."""

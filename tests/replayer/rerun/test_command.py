@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tapedelay.formats.cli import run
+from tapedelay.replayer.rerun.campaign import Campaign
 
 from .searching import RECORDINGS
 from .taping import taped
@@ -145,3 +147,77 @@ def test_no_scheduler_and_no_engine(tape: Path, tmp_path: Path, capsys: pytest.C
 def test_a_python_that_is_not_there(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rerun", str(tape), *TOY, "--python", "/nonexistent/python"]) == 5
     assert "--python" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "echo Welcome",
+        "while :; do echo y; done",
+        "exec cat /dev/zero",
+        "echo []; sleep 60",
+        "echo {}; sleep 60",
+    ],
+)
+def test_a_python_that_is_none(
+    tape: Path, tmp_path: Path, body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "python.sh"
+    script.write_text(f'#!/bin/sh\n{body}\nexec {sys.executable} "$@"\n')
+    script.chmod(0o700)
+    assert run(["rerun", str(tape), *TOY, "--python", str(script), "--json"]) == 5
+    found = told(capsys)
+    assert found["error"] == "InfrastructureError"
+    assert "--python names" in found["next"]
+
+
+@pytest.mark.parametrize("engine", [":", "../x:y", ".:y", "toy:", "toy:nothing", "os:getcwd", "raising:X"])
+def test_an_engine_that_is_no_adapter(
+    tape: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    (tmp_path / "raising.py").write_text("raise OSError('no device')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run(["rerun", str(tape), "--engine", engine]) == 4
+
+
+def test_no_file_says_what_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef go(): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    case = tmp_path / "case.litmus"
+    for line in ("engine mine:go 1.0", "engine mine:go", "engine mine"):
+        case.write_text(f"seq\n{line}\n> step\n")
+        assert run(["rerun", str(case)]) in (3, 4)
+        assert run(["check", str(case)]) in (0, 3)
+    capsys.readouterr()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_where_nothing_can_be_written_is_said_first(
+    tape: Path, broken: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the budget is spent: it is an hour."""
+    (tmp_path / "file").touch()
+    (tmp_path / "cases").mkdir()
+    (tmp_path / "cases" / "001-I3-held.litmus").write_text("seq\n")
+    for place, code in ((tmp_path / "file", 5), (Path("/proc/cases"), 5), (tmp_path / "cases", 2)):
+        assert run(["rerun", str(tape), *broken, "--budget", "1h", "--write", str(place)]) == code
+        assert capsys.readouterr().out == ""
+
+
+def test_interrupted(tape: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What there is so far is said, and no campaign that ended early is called clean."""
+    take = Campaign._take
+
+    def interrupt(self: Campaign, told: Any) -> None:
+        take(self, told)
+        if self.outcome.runs == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Campaign, "_take", interrupt)
+    assert run(["rerun", str(tape), *TOY, "--perturbed", "--budget", "1h", "--json"]) == 130
+    found = told(capsys)
+    assert found["exit_code"] == 130
+    assert found["perturbed"]["interrupted"]
+    assert found["perturbed"]["runs"] == 3
