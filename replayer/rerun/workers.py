@@ -239,7 +239,7 @@ class Worker:
             f"it says {said[:60].decode(errors='replace')!r}",
             expected="an answer of a worker",
             where=self._python or sys.executable,
-            next_step="--python names an interpreter, or a script that prints nothing and ends with exec of one",
+            next_step="--python names an interpreter, or a script that prints nothing and then is one (exec)",
         )
 
     def _look(self) -> None:
