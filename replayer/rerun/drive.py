@@ -364,7 +364,9 @@ class _Loop:
         if ours and word is None and ending is not None and answer.tokens:
             shown = self._emitted[answer.request] + answer.tokens
             word = ending.word if shown >= ending.tokens else None
-        return replace(answer, position=position, word=word)
+        if position == answer.position and word == answer.word:
+            return answer
+        return Answer(answer.request, answer.tokens, word, position)
 
     def _state(self) -> State:
         if self._known is None:

@@ -20,6 +20,9 @@ is written, and the kind of the call."""
 
 IDLE = -1
 
+_COLLECT_AT = 20_000
+"""New objects at which Python looks for garbage: a run keeps nearly all that it makes until its end."""
+
 
 def status_of(data: bytes) -> tuple[int, int, int, str]:
     """Return the message, the call, its beat and its kind that a worker is in."""
@@ -59,6 +62,7 @@ def main(path: str) -> None:
         if number == 1:
             gc.collect()
             gc.freeze()  # what an engine's import leaves behind need not be looked through in every run
+            gc.set_threshold(_COLLECT_AT, 10, 10)
         told(IDLE, "answer")
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -8,6 +8,7 @@ step, unless it overlaps the next one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -394,6 +395,7 @@ def _over(sequence: Any) -> bool:
     return _over_status(sequence.status)
 
 
+@functools.cache  # an enumeration of the extension: its names take longer than all else that is looked at
 def _over_status(status: Any) -> bool:
     return str(status.name).startswith("FINISHED")
 
