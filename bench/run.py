@@ -19,7 +19,7 @@ from figures import Figures
 
 HERE = Path(__file__).parent
 MILLION = 1_000_000
-PARTS = ("recorder", "size", "check", "replay", "linear", "recorded", "production", "requests")
+PARTS = ("recorder", "size", "check", "replay", "linear", "recorded", "production", "requests", "rerun")
 STEP_LIMIT = 1.5
 """Cost per op at one size may be so many times that of the size before: a quadratic part would double it."""
 
@@ -227,6 +227,12 @@ class Bench:
 
         request_steps(self.folder, self.figures, quick=self.quick)
         vllm_hook(self.folder, self.figures, quick=self.quick)
+
+    def rerun(self) -> None:
+        """How fast request schedulers are rerun, exactly and perturbed."""
+        from reruns import reruns
+
+        reruns(self.folder, self.figures)
 
 
 def _millions(ops: int) -> str:

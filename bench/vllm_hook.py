@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from figures import Figures
+from reruns import engine_python
 
 __all__ = ["vllm_hook"]
 
@@ -20,12 +20,8 @@ STEP_BYTES_MAX = 2000
 def vllm_hook(folder: Path, figures: Figures, *, quick: bool) -> None:
     """Print what a step of 256 decoding requests costs more with the hooks, and what it writes."""
     what = f"vLLM's own scheduler, {RUNNING} running, hooks"
-    python = os.environ.get("TAPEDELAY_PYTHON_VLLM") or sys.executable
-    found = subprocess.run(
-        [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"],
-        capture_output=True,
-    )
-    if found.returncode:
+    python = engine_python("vllm")
+    if python is None:
         figures.absent(what, "vllm is not installed: make engine-vllm")
         return
     spool = folder / "vllm-spool"
