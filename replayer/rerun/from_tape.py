@@ -216,4 +216,5 @@ def _recorded(given: RecordedInput) -> Recorded:
         Decision("prefill" if s.is_prefill else "decode", s.request, s.tokens, s.computed_tokens)
         for s in given.scheduled
     ]
-    return Recorded(given.kind, tuple(events), {pool: free for pool, (free, _) in given.free.items()})
+    free = {pool: free for pool, (free, _) in given.free.items()}
+    return Recorded(given.kind, tuple(events), free, given.emitted)

@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +14,10 @@ from .drive import Call, Run
 from .protocol import BlockChange, Decision
 from .scenario import Input
 
-__all__ = ["Difference", "Divergence", "Recorded", "compare", "recorded_of"]
+__all__ = ["FIELDS", "Difference", "Divergence", "Recorded", "compare", "recorded_of"]
+
+FIELDS = ("scheduled", "decided", "blocks", "free", "shown")
+"""What is compared after each input."""
 
 _SHOWN = 12
 _DECIDED = ("preempt", "resume", "finish", "reject")
@@ -31,11 +35,14 @@ class Recorded:
         In the engine's order.
     free : mapping of str to int
         Free units of pools after it, where they changed.
+    shown : tuple of (int, int)
+        Requests, and how many tokens of each it showed.
     """
 
     kind: str
     events: tuple[Decision | BlockChange, ...] = ()
     free: Mapping[str, int] = field(default_factory=dict)
+    shown: tuple[tuple[int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -45,7 +52,7 @@ class Recorded:
             else ["d", e.kind, e.request, e.tokens, e.computed_tokens]
             for e in self.events
         ]
-        return {"kind": self.kind, "events": rows, "free": dict(self.free)}
+        return {"kind": self.kind, "events": rows, "free": dict(self.free), "shown": self.shown}
 
 
 def recorded_of(data: Iterable[Mapping[str, Any]]) -> list[Recorded]:
@@ -58,7 +65,8 @@ def recorded_of(data: Iterable[Mapping[str, Any]]) -> list[Recorded]:
                 events.append(BlockChange(row[0], row[1], tuple(row[2]), row[3]))
             else:
                 events.append(Decision(*row))
-        made.append(Recorded(entry["kind"], tuple(events), dict(entry["free"])))
+        shown = tuple((int(request), int(tokens)) for request, tokens in entry["shown"])
+        made.append(Recorded(entry["kind"], tuple(events), dict(entry["free"]), shown))
     return made
 
 
@@ -69,7 +77,7 @@ class Difference:
     Attributes
     ----------
     name : str
-        ``scheduled``, ``decided``, ``blocks``, ``free``.
+        One of `FIELDS`, or ``pools``.
     equal_before, equal_after : int
         Rows that both have before and behind those shown.
     recorded, rerun : tuple of str
@@ -147,6 +155,11 @@ def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
     """
     inputs = run.scenario.inputs
     steps = 0
+    sizes = [{p.name: p.units for p in pools} for pools in (run.scenario.pools, run.pools)]
+    if sizes[0] != sizes[1]:
+        texts = [[f"{name} {units}" for name, units in of.items()] for of in sizes]
+        return Divergence(0, "building it", 0, (_folded("pools", *texts),))
+    free: dict[str, int] = {}
     for index, was in enumerate(recorded):
         given = inputs[index].text() if index < len(inputs) else was.kind
         if index >= len(run.calls):
@@ -158,10 +171,11 @@ def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
             return Divergence(index, given, steps, words=words)
         if index == len(run.calls) - 1 and run.error is not None:
             return Divergence(index, given, steps, words=f"the scheduler raised: {run.error}")
-        found = _differences(was, call)
+        free |= was.free
+        found = _differences(was, call, free)
         if found:
             names = {d.name for d in found}
-            equal = tuple(n for n in ("scheduled", "decided", "blocks", "free") if n not in names)
+            equal = tuple(n for n in FIELDS if n not in names)
             return Divergence(index, _given(call.given), steps, tuple(found), equal)
         steps += was.kind == "step"
     return None
@@ -171,17 +185,24 @@ def _given(given: Input) -> str:
     return given.text()
 
 
-def _differences(was: Recorded, call: Call) -> list[Difference]:
+def _differences(was: Recorded, call: Call, free: Mapping[str, int]) -> list[Difference]:
     now = call.reaction.events
     sides = [
         ("scheduled", _scheduled(was.events), _scheduled(now)),
         ("decided", _decided(was.events), _decided(now)),
         ("blocks", *_blocks(was.events, now)),
     ]
-    if was.free and call.free:
-        pools = [p for p in was.free if p in call.free]
-        sides.append(("free", [f"{p} {was.free[p]}" for p in pools], [f"{p} {call.free[p]}" for p in pools]))
+    pools = [p for p in free if p in call.free]
+    sides.append(("free", [f"{p} {free[p]}" for p in pools], [f"{p} {call.free[p]}" for p in pools]))
+    shown = Counter[int]()
+    for request, tokens in call.reaction.emitted:
+        shown[request] += len(tokens)
+    sides.append(("shown", _shown(was.shown), _shown(shown.items())))
     return [_folded(name, a, b) for name, a, b in sides if a != b]
+
+
+def _shown(rows: Iterable[tuple[int, int]]) -> list[str]:
+    return [f"{tokens} of R{request}" for request, tokens in sorted(rows) if tokens]
 
 
 def _scheduled(events: Iterable[Decision | BlockChange]) -> list[str]:

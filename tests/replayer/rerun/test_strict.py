@@ -67,7 +67,7 @@ def test_a_scenario_and_its_recording_survive_json(recording: Recording) -> None
     assert recorded_of([r.as_dict() for r in recording.recorded]) == list(recording.recorded)
 
 
-@pytest.mark.parametrize("what", ["scheduled", "blocks", "free", "decided"])
+@pytest.mark.parametrize("what", ["scheduled", "blocks", "free", "decided", "shown"])
 def test_every_change_of_a_recording_diverges(plain: Recording, what: str) -> None:
     """One number of one event is another one: that input and that field are named."""
     for index, was in enumerate(plain.recorded):
@@ -88,6 +88,8 @@ def test_every_change_of_a_recording_diverges(plain: Recording, what: str) -> No
 def _changed(was: Recorded, what: str) -> Recorded | None:
     if what == "free":
         return replace(was, free={p: n + 1 for p, n in was.free.items()}) if was.free else None
+    if what == "shown":
+        return replace(was, shown=tuple((r, n + 1) for r, n in was.shown)) if was.shown else None
     events = list(was.events)
     for n, event in enumerate(events):
         if isinstance(event, BlockChange) and what == "blocks":
@@ -100,6 +102,26 @@ def _changed(was: Recorded, what: str) -> Recorded | None:
             continue
         return replace(was, events=tuple(events))
     return None
+
+
+def test_a_count_that_was_not_recorded_to_change_may_not_change(plain: Recording) -> None:
+    changes = [n for n, r in enumerate(plain.recorded) if r.free]
+    assert len(changes) > 3
+    for index in changes[1:]:
+        recorded = list(plain.recorded)
+        recorded[index] = replace(recorded[index], free={})
+        found = diverged(plain, recorded)
+        assert found is not None
+        assert (found.index, [d.name for d in found.differences]) == (index, ["free"])
+
+
+@pytest.mark.parametrize("change", [{"units": 34}, {"units": 32}, {"reserved": 0}, {"name": "other"}])
+def test_pools_are_the_recorded_ones(plain: Recording, change: dict[str, object]) -> None:
+    (pool,) = plain.scenario.pools
+    other = replace(plain, scenario=plain.scenario.but(pools=(replace(pool, **change),)))  # type: ignore[arg-type]
+    found = diverged(other)
+    assert found is not None
+    assert [d.name for d in found.differences] == ["pools"]
 
 
 def test_equal_rows_are_folded(plain: Recording) -> None:
