@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["config_of", "flags_of"]
+__all__ = ["config_of", "flags_of", "tokens_per_unit"]
 
 Scalar = int | float | bool | str | None
 
@@ -61,6 +61,17 @@ def config_of(scheduler: Any) -> dict[str, Scalar]:
         config |= _group(f"group{i}_", group)
     config["cannot_judge"] = ",".join(_cannot_judge(scheduler, whole, config))
     return config
+
+
+def tokens_per_unit(groups: Sequence[Any]) -> int | None:
+    """Return how many tokens a block of the pool holds; None where windows slide in every group.
+
+    There a request gives back what has left its window, and holds fewer blocks than it has tokens.
+    """
+    full = [
+        g.kv_cache_spec.block_size for g in groups if type(g.kv_cache_spec).__name__ == "FullAttentionSpec"
+    ]
+    return max(full, default=None)
 
 
 def flags_of(request: Any, *, by_arrival: bool = False) -> list[str]:

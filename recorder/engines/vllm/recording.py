@@ -9,7 +9,7 @@ from typing import Any
 
 from ...requests import PoolRow, SchedulerRecorder, enabled, stop
 from ...requests.spool import said
-from .described import config_of
+from .described import config_of, tokens_per_unit
 from .watch import attach
 
 __all__ = ["start"]
@@ -45,7 +45,7 @@ def _record(scheduler: Any) -> None:
         return
     try:
         pool = scheduler.kv_cache_manager.block_pool
-        tokens = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+        tokens = tokens_per_unit(scheduler.kv_cache_config.kv_cache_groups)
         recorder = SchedulerRecorder(
             "vllm",
             str(getattr(sys.modules["vllm"], "__version__", "")),

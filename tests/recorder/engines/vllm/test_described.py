@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tapedelay.recorder.engines.vllm.described import flags_of
+from tapedelay.recorder.engines.vllm.described import flags_of, tokens_per_unit
 
 
 def request(**special: Any) -> SimpleNamespace:
@@ -53,3 +53,21 @@ def test_a_plain_request_has_none() -> None:
 def test_later_chunks_matter_where_arrival_decides() -> None:
     assert flags_of(request(resumable=True)) == ["resumable"]
     assert flags_of(request(resumable=True), by_arrival=True) == ["resumable", "unrecorded_chunk_arrival"]
+
+
+class FullAttentionSpec(SimpleNamespace):
+    """By the name of vLLM's."""
+
+
+class SlidingWindowSpec(SimpleNamespace):
+    """By the name of vLLM's."""
+
+
+def groups(*specs: SimpleNamespace) -> list[SimpleNamespace]:
+    return [SimpleNamespace(kv_cache_spec=s) for s in specs]
+
+
+def test_blocks_hold_tokens_only_where_none_leave_the_window() -> None:
+    full, window = FullAttentionSpec(block_size=16), SlidingWindowSpec(block_size=32)
+    assert tokens_per_unit(groups(full)) == tokens_per_unit(groups(window, full)) == 16
+    assert tokens_per_unit(groups(window)) is None
