@@ -132,9 +132,12 @@ def start_recorder(module: Any) -> bool:
     """Hook the request scheduler that `module` has; return whether it is hooked."""
     name = module.__name__
     package = name.split(".")[0]
+    removed = "TAPEDELAY_SPOOL" in _at_start and not os.environ.get("TAPEDELAY_SPOOL")
     try:
         importlib.import_module(SCHEDULERS[name]).start(module)
-        return True
+        if not removed:
+            return True
+        fault = "the program removed TAPEDELAY_SPOOL from its environment"
     except ImportError as e:
         fault = f"{e}; install tapedelay in its Python, {sys.executable}"
     except Exception as e:

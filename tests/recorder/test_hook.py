@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tapedelay.recorder.engines.deepinfer.hooks import METHODS
 from tapedelay.recorder.hook import SITE
 from tapedelay.recorder.hook.engine_hook import STARTED
 
@@ -141,3 +142,22 @@ def test_it_speaks_old_python() -> None:
 
     for path in (SITE / "sitecustomize.py", SITE.parent / "engine_hook.py"):
         ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def test_a_scheduler_of_a_program_that_cleared_its_environment_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "deepinfer").mkdir(parents=True)
+    (tmp_path / "lib" / "deepinfer" / "_C.py").write_text(
+        "class engine:\n class BlockManager: pass\n class Scheduler:\n  "
+        + "\n  ".join(f"def {name}(self): pass" for name in METHODS)
+    )
+    done = run(
+        "import os; os.environ.pop('TAPEDELAY_SPOOL'); import deepinfer._C; print('went on')",
+        tmp_path / "lib",
+        *map(Path, sys.path),
+        TAPEDELAY_SPOOL=str(tmp_path),
+    )
+    assert done.stdout == "went on\n", done.stderr
+    fault = "the program removed TAPEDELAY_SPOOL from its environment"
+    assert done.stderr.count(fault) == 1
+    (said,) = tmp_path.glob("refused-requests-*.txt")
+    assert fault in said.read_text()
