@@ -71,6 +71,10 @@ class Built:
     hasher: Callable[[Any], list[Any]] | None
 
 
+_MOST = {"num_blocks": 1 << 24, "groups": 64}
+"""Largest numbers of what is made one by one."""
+
+
 def build(config: Mapping[str, Any]) -> Built:
     """Build the scheduler of a configuration.
 
@@ -109,6 +113,9 @@ def _refuse(known: Mapping[str, Any]) -> None:
         raise Unsupported(f"recorded with what a rerun of vLLM cannot do: {words}")
     if known["scheduler"] not in ("sync", "async"):
         raise Unsupported("the recorded scheduler is neither vLLM's Scheduler nor its AsyncScheduler")
+    for name, most in _MOST.items():  # a configuration comes from a file and may hold anything
+        if int(known[name]) > most:
+            raise Unsupported(f"{name} {int(known[name])}: a rerun makes them all in memory, at most {most}")
     for group in range(int(known["groups"])):
         kind = known.get(f"group{group}_kind", "full")
         if kind not in ("full", "sliding_window"):

@@ -62,6 +62,21 @@ def test_a_recording_may_be_longer_than_a_perturbed_run(
     assert answer.get("divergence") is None
 
 
+def test_after_a_divergence_nothing_is_judged(plain: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded answers to steps that the scheduler no longer makes are no fault of its."""
+    monkeypatch.syspath_prepend(str(HERE))
+    server = Server(lambda call, kind: None)
+    server.handle({"do": "open", "engine": "toy:ToyDriver"})
+    recorded = [r.as_dict() for r in plain.recorded]
+    message = {"do": "strict", "scenario": plain.scenario.as_dict(), "recorded": recorded}
+    with FAULTS["free-count"].planted():
+        before = server.handle(message)
+        recorded[0]["shown"] = [(0, 1)]
+        after = server.handle(message)
+    assert 0 < before["violations"][0]["call"] <= before["divergence"]["index"]
+    assert (after["divergence"]["index"], after["violations"]) == (0, [])
+
+
 def test_a_scenario_and_its_recording_survive_json(recording: Recording) -> None:
     assert Scenario.from_dict(recording.scenario.as_dict()) == recording.scenario
     assert recorded_of([r.as_dict() for r in recording.recorded]) == list(recording.recorded)
