@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_after_a_divergence_nothing_is_judged(plain: Recording, monkeypatch: pyt
     server.handle({"do": "open", "engine": "toy:ToyDriver"})
     recorded = [r.as_dict() for r in plain.recorded]
     message = {"do": "strict", "scenario": plain.scenario.as_dict(), "recorded": recorded}
-    with FAULTS["free-count"].planted():
+    with importlib.import_module("toy").FAULTS["free-count"].planted():
         uncompared = server.handle({**message, "recorded": []})
         recorded[0]["shown"] = [(0, 1)]
         after = server.handle(message)
