@@ -94,8 +94,11 @@ def toy() -> tuple[Scenario, tuple[Recorded, ...], Driver]:
     scenario = Scenario("toy", "1.0", config, pools, tuple(inputs))
     made = run(scenario, ToyDriver())
     given = tuple(c.given for c in made.calls)
-    recorded = tuple(Recorded(c.given.kind, c.reaction.events, c.free) for c in made.calls)
-    return scenario.but(inputs=given), recorded, ToyDriver()
+    recorded = tuple(
+        Recorded(c.given.kind, c.reaction.events, c.free, tuple((r, len(t)) for r, t in c.reaction.emitted))
+        for c in made.calls
+    )
+    return scenario.but(inputs=given, pools=made.pools), recorded, ToyDriver()
 
 
 def main(file: str = "") -> None:
