@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,24 +41,28 @@ def read_schedulers(tape: Tape) -> list[RecordedScheduler]:
     InvalidTape
         The configuration of one is no JSON object.
     """
-    pools, requests = tape.table("pools").to_pylist(), tape.table("requests").to_pylist()
-    owner = {r["request"]: r["scheduler"] for r in requests}
-    prefixes = [
-        (p["request"], p["of"], p["from_tokens"], p["to_tokens"]) for p in tape.table("prefixes").to_pylist()
-    ]
+    pools: dict[int, list[RecordedPool]] = defaultdict(list)
+    for p in tape.table("pools").to_pylist():
+        pools[p["scheduler"]].append(
+            RecordedPool(p["pool"], p["name"], p["units"], p["reserved"], p["tokens_per_unit"])
+        )
+    requests: dict[int, dict[int, RecordedRequest]] = defaultdict(dict)
+    owner: dict[int, int] = {}
+    for r in tape.table("requests").to_pylist():
+        requests[r["scheduler"]][r["request"]] = _request(r)
+        owner[r["request"]] = r["scheduler"]
+    prefixes: dict[int | None, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for p in tape.table("prefixes").to_pylist():
+        prefixes[owner.get(p["request"])].append((p["request"], p["of"], p["from_tokens"], p["to_tokens"]))
     return [
         RecordedScheduler(
             s["scheduler"],
             s["engine"],
             s["engine_version"],
             _config(s["config"], tape),
-            tuple(
-                RecordedPool(p["pool"], p["name"], p["units"], p["reserved"], p["tokens_per_unit"])
-                for p in pools
-                if p["scheduler"] == s["scheduler"]
-            ),
-            {r["request"]: _request(r) for r in requests if r["scheduler"] == s["scheduler"]},
-            tuple(p for p in prefixes if owner.get(p[0]) == s["scheduler"]),
+            tuple(pools[s["scheduler"]]),
+            requests[s["scheduler"]],
+            tuple(prefixes[s["scheduler"]]),
         )
         for s in tape.table("schedulers").to_pylist()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from .lookup import Tables
 __all__ = ["configs_are_private", "events_hang_on_inputs", "inputs_say_what_they_are", "units_fit"]
 
 _WORD = re.compile(r"[A-Za-z0-9_.+,-]{0,120}")
+_FLOAT_MAX = sys.float_info.max
 _ON = {
     "request": ("submit", "abort", "set_schedulable", "next_chunk", "priority"),
     "requests": ("abort",),
@@ -230,7 +232,11 @@ def _plain(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(config, dict) and all(
-        _WORD.fullmatch(k)
-        and (v is None or isinstance(v, bool | int | float) or (isinstance(v, str) and _WORD.fullmatch(v)))
+        _WORD.fullmatch(k) and (v is None or _number(v) or (isinstance(v, str) and _WORD.fullmatch(v)))
         for k, v in config.items()
     )
+
+
+def _number(value: object) -> bool:
+    """Return whether it is a number that fits a float: 1e999 is none."""
+    return isinstance(value, bool | int | float) and -_FLOAT_MAX <= value <= _FLOAT_MAX

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ...formats.requests.read import read_inputs, read_schedulers
-from ...formats.requests.recorded import RecordedInput, RecordedScheduler
+from ...formats.requests.recorded import RecordedScheduler
 from ...formats.tape import Tape
 from ..rerun.protocol import Unsupported
 from ..rerun.registry import DRIVERS, driver
-from ..sequence.report import Seen, SequenceReport, report_on
-from ..sequence.story import Manners, commands_of
+from ..sequence.report import Reporting, Seen, SequenceReport
+from ..sequence.story import Manners, Story
 
 __all__ = ["check_schedulers", "manners_of"]
 
@@ -38,11 +38,24 @@ def check_schedulers(
     InvalidTape
         The configuration of a scheduler is no JSON object.
     """
-    found = []
-    for scheduler in read_schedulers(tape):
-        name = f"{scheduler.engine} {scheduler.engine_version or ''}".strip()
-        found.append(report_on(name, _Stream(tape, scheduler, progress), accepts=accepts))
-    return found
+    schedulers = read_schedulers(tape)
+    made = {
+        s.scheduler: Reporting(f"{s.engine} {s.engine_version or ''}".strip(), accepts=accepts)
+        for s in schedulers
+    }
+    for number, seen in _commands(tape, schedulers, progress):
+        made[number].take(seen)
+    for reporting in made.values():
+        reporting.judged()
+    curious = {number for number, reporting in made.items() if reporting.looks_back}
+    if curious:
+        for number, seen in _commands(tape, [s for s in schedulers if s.scheduler in curious], progress):
+            made[number].look_back(seen)
+            if not made[number].looks_back:
+                curious.discard(number)
+                if not curious:
+                    break
+    return [reporting.report for reporting in made.values()]
 
 
 def manners_of(scheduler: RecordedScheduler) -> Manners:
@@ -55,29 +68,23 @@ def manners_of(scheduler: RecordedScheduler) -> Manners:
         patience = (
             patience_of(scheduler.config) if patience_of is not None else getattr(adapter, "patience", 3)
         )
-    except (Unsupported, KeyError, TypeError, ValueError):
+    except (Unsupported, LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return Manners()
     return Manners("I2" in getattr(adapter, "exempt", ()), max(3, int(patience)))
 
 
-class _Stream:
-    """The commands of one scheduler, from the first on with each call."""
-
-    def __init__(
-        self, tape: Tape, scheduler: RecordedScheduler, progress: Callable[[int, int], None] | None
-    ) -> None:
-        self._tape = tape
-        self._scheduler = scheduler
-        self._manners = manners_of(scheduler)
-        self._progress = progress
-
-    def __call__(self) -> Iterator[Seen]:
-        ended = self._tape.manifest.complete
-        return commands_of(self._scheduler, self._inputs(), manners=self._manners, ended=ended)
-
-    def _inputs(self) -> Iterator[RecordedInput]:
-        total = self._tape.rows("inputs")
-        for done, given in enumerate(read_inputs(self._tape)):
-            if self._progress is not None and done % _EVERY == 0:
-                self._progress(done, total)
-            yield given
+def _commands(
+    tape: Tape, schedulers: Sequence[RecordedScheduler], progress: Callable[[int, int], None] | None
+) -> Iterator[tuple[int, Seen]]:
+    """Yield what each scheduler did, in one pass over the inputs of all."""
+    stories = {s.scheduler: Story(s, manners_of(s)) for s in schedulers}
+    total = tape.rows("inputs")
+    for done, given in enumerate(read_inputs(tape)):
+        if progress is not None and done % _EVERY == 0:
+            progress(done, total)
+        story = stories.get(given.scheduler)
+        if story is not None:
+            yield from ((given.scheduler, seen) for seen in story.of(given))
+    if tape.manifest.complete:
+        for number, story in stories.items():
+            yield from ((number, seen) for seen in story.end())

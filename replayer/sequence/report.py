@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,16 @@ from ...formats.sequence.commands import Command
 from .judge import Judge
 from .violation import Violation
 
-__all__ = ["MAX_VIOLATIONS", "Kind", "Placed", "Seen", "SequenceReport", "report_on", "signature"]
+__all__ = [
+    "MAX_VIOLATIONS",
+    "Kind",
+    "Placed",
+    "Reporting",
+    "Seen",
+    "SequenceReport",
+    "report_on",
+    "signature",
+]
 
 MAX_VIOLATIONS = 20_000
 """Violations kept one by one; beyond, kinds count on."""
@@ -179,55 +188,104 @@ def report_on(
     progress : callable, optional
         Called now and then with the commands judged so far.
     """
-    report = SequenceReport(name)
-    judge = Judge()
-    kinds: dict[str, Kind] = {}
-    requests: set[str] = set()
-    step = ""
-    for seen in stream():
+    made = Reporting(name, accepts=accepts, limit=limit)
+    for count, seen in enumerate(stream(), 1):
+        made.take(seen)
+        if progress is not None and count % _EVERY == 0:
+            progress(count)
+    made.judged()
+    if made.looks_back:
+        for seen in stream():
+            made.look_back(seen)
+            if not made.looks_back:
+                break
+    return made.report
+
+
+class Reporting:
+    """Makes a report on one stream of commands, of several that come mixed.
+
+    Every command goes to `take`; after `judged` all go once more to `look_back`, as long as it `looks_back`.
+
+    Parameters
+    ----------
+    name, accepts, limit
+        As `report_on` takes them.
+
+    Attributes
+    ----------
+    report : SequenceReport
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        accepts: Callable[[str], bool] = lambda signature: False,
+        limit: int = MAX_VIOLATIONS,
+    ) -> None:
+        self.report = SequenceReport(name)
+        self._accepts = accepts
+        self._limit = limit
+        self._judge = Judge()
+        self._kinds: dict[str, Kind] = {}
+        self._requests: set[str] = set()
+        self._step = ""
+        self._past: list[_Past] = []
+        self._last = self._at = 0
+
+    def take(self, seen: Seen) -> None:
+        """Judge the next command."""
         command = seen.command
         if command.verb == "arrive":
-            requests.add(command.args[0])
-        elif command.verb == "launch" and command.args[0] != step:
-            step = command.args[0]
-            report.steps += 1
-        for violation in judge.feed(command):
+            self._requests.add(command.args[0])
+        elif command.verb == "launch" and command.args[0] != self._step:
+            self._step = command.args[0]
+            self.report.steps += 1
+        for violation in self._judge.feed(command):
             placed = Placed(violation, seen)
             key = signature(violation)
-            kind = kinds.get(key)
+            kind = self._kinds.get(key)
             if kind is None:
-                if len(kinds) >= _MAX_KINDS:
+                if len(self._kinds) >= _MAX_KINDS:
                     key = violation.invariant
-                kind = kinds.setdefault(key, Kind(placed, accepted=accepts(key)))
+                kind = self._kinds.setdefault(key, Kind(placed, accepted=self._accepts(key)))
             kind.count += 1
-            if len(report.violations) < limit:
-                report.violations.append(placed)
-        if progress is not None and judge.count % _EVERY == 0:
-            progress(judge.count)
-    report.commands = judge.count
-    report.requests = len(requests)
-    report.kinds = sorted(kinds.values(), key=lambda k: k.accepted)
-    _histories(report.kinds[:_HISTORIES], stream)
-    return report
+            if len(self.report.violations) < self._limit:
+                self.report.violations.append(placed)
+
+    def judged(self) -> None:
+        """Note that there is no further command."""
+        report = self.report
+        report.commands = self._judge.count
+        report.requests = len(self._requests)
+        report.kinds = sorted(self._kinds.values(), key=lambda k: k.accepted)
+        self._past = [_Past(k) for k in report.kinds[:_HISTORIES]]
+        self._last = max((p.kind.first.violation.at for p in self._past), default=0)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it wants the next command once more: for what led to the first example of each kind."""
+        return self._at < self._last
+
+    def look_back(self, seen: Seen) -> None:
+        """Take the next command once more."""
+        if not self.looks_back:
+            return
+        self._at += 1
+        words = frozenset((*seen.command.args, seen.command.verb))
+        for of in self._past:
+            if self._at <= of.kind.first.violation.at:
+                of.see(self._at, seen.command, words)
+        if not self.looks_back:
+            for of in self._past:
+                of.kind.history = tuple(of.kept)
 
 
 def signature(v: Violation) -> str:
     """Return what is the same for the same kind of violation in another run."""
     pools = sorted({m[0] for n in v.names if (m := _POOL.match(n)) and v.invariant not in ("I5", "I8")})
     return f"{v.invariant} {v.what}" + (f" ({', '.join(pools)})" if pools else "")
-
-
-def _histories(kinds: Sequence[Kind], stream: Callable[[], Iterable[Seen]]) -> None:
-    """Find for each kind the commands that led to its first example."""
-    past = [_Past(k) for k in kinds]
-    last = max((k.first.violation.at for k in kinds), default=0)
-    for at, command in _upto(stream, last):
-        words = frozenset((*command.args, command.verb))
-        for of in past:
-            if at <= of.kind.first.violation.at:
-                of.see(at, command, words)
-    for of in past:
-        of.kind.history = tuple(of.kept)
 
 
 class _Past:
@@ -255,11 +313,3 @@ def _about(placed: Placed) -> frozenset[str]:
     if violation.invariant == "I3":
         return frozenset((*violation.names[:1], "idle"))
     return frozenset(violation.names[:1])
-
-
-def _upto(stream: Callable[[], Iterable[Seen]], last: int) -> Iterator[tuple[int, Command]]:
-    if last:
-        for at, seen in enumerate(stream(), 1):
-            yield at, seen.command
-            if at == last:
-                return

@@ -16,7 +16,7 @@ from ..rerun.scenario import Input
 from ..rerun.telling import Telling
 from .report import Seen
 
-__all__ = ["Manners", "commands_of"]
+__all__ = ["Manners", "Story", "commands_of"]
 
 _OUTSIDE = frozenset({"structured", "kv_transfer", "ec_transfer"})
 """Flags of requests that may wait for something else than the scheduler."""
@@ -60,20 +60,27 @@ def commands_of(
     ended : bool
         The recording ended cleanly: what is held after the last input stays held.
     """
-    story = _Story(scheduler, manners or Manners())
+    story = Story(scheduler, manners)
     for given in inputs:
         if given.scheduler == scheduler.scheduler:
-            yield from (Seen(c, given.input, given.step) for c in story.of(given))
+            yield from story.of(given)
     if ended:
-        yield from map(Seen, story.end())
+        yield from story.end()
 
 
-class _Story:
-    """Follows one scheduler, as far as its commands depend on what was before."""
+class Story:
+    """Follows one scheduler, as far as its commands depend on what was before.
 
-    def __init__(self, scheduler: RecordedScheduler, manners: Manners) -> None:
+    Parameters
+    ----------
+    scheduler : RecordedScheduler
+    manners : Manners, optional
+        What this engine does on purpose.
+    """
+
+    def __init__(self, scheduler: RecordedScheduler, manners: Manners | None = None) -> None:
         self._flags = {r.request: frozenset(r.flags) for r in scheduler.requests.values()}
-        self._manners = manners
+        self._manners = manners or Manners()
         self._telling = Telling()
         self._units: dict[int, dict[str, None]] = {}
         self._live: set[int] = set()
@@ -89,8 +96,16 @@ class _Story:
         self._told_idle = True
         self._low: dict[str, int] = {}
 
-    def of(self, given: RecordedInput) -> Iterator[Command]:
-        """Yield what an input and all that it caused say."""
+    def of(self, given: RecordedInput) -> Iterator[Seen]:
+        """Yield what one of its inputs and all that it caused say."""
+        return (Seen(c, given.input, given.step) for c in self._caused(given))
+
+    def end(self) -> Iterator[Seen]:
+        """Yield what the end of the recording says."""
+        if not self._live and not self._flying and not self._told_idle:
+            yield Seen(Command("idle"))
+
+    def _caused(self, given: RecordedInput) -> Iterator[Command]:
         if given.kind == "output" and given.step in self._flying:
             del self._flying[given.step]
             yield Command("retire", (f"S{given.step}",))
@@ -106,11 +121,6 @@ class _Story:
         for pool, (free, used) in given.free.items():
             yield from self._count(f"free-{pool}", free)
             yield from self._count(f"used-{pool}", used)
-
-    def end(self) -> Iterator[Command]:
-        """Yield what the end of the recording says."""
-        if not self._live and not self._flying and not self._told_idle:
-            yield Command("idle")
 
     # --- inputs ---
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tapedelay.formats.cli import run
+from tapedelay.formats.errors import InvalidTape
 from tapedelay.formats.requests.read import read_inputs, read_schedulers
+from tapedelay.formats.requests.recorded import RecordedInput
 from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import require_valid
 from tapedelay.formats.write import write_tape
 from tapedelay.replayer.check import check_tape
-from tapedelay.replayer.check.schedulers import manners_of
+from tapedelay.replayer.check.schedulers import check_schedulers, manners_of
+from tapedelay.replayer.sequence.report import report_on
 from tapedelay.replayer.sequence.story import Manners, commands_of
 
 from ..test_check import ggml_like
@@ -333,3 +337,50 @@ def test_two_schedulers(capsys: Capture, tmp_path: Path) -> None:
     out = capsys.readouterr().out
     assert "1 violation in 2 requests and 2 steps of 2 request schedulers" in out
     assert "VIOLATION  I3@8 held when idle of vllm 0.32.0  once" in out
+
+
+def test_many_schedulers_are_judged_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each finds what it finds alone, and the inputs are read twice at most, however many there are."""
+    t = Told()
+    for n in range(40):
+        t.begin().submit(2 * n)
+        still(t, count=3 if n % 3 else 2)
+        t.submit(2 * n + 1)
+    tape = t.tape()
+    require_valid(tape)
+    passes = []
+
+    def counted(of: Tape) -> Iterator[RecordedInput]:
+        passes.append(of)
+        return read_inputs(of)
+
+    monkeypatch.setattr("tapedelay.replayer.check.schedulers.read_inputs", counted)
+    reports = check_schedulers(tape)
+    assert len(passes) == 2
+    assert sum(len(r.kinds) for r in reports) == 26
+    for scheduler, report in zip(read_schedulers(tape), reports, strict=True):
+        seen = list(commands_of(scheduler, read_inputs(tape), manners=manners_of(scheduler)))
+        assert report == report_on(report.name, lambda seen=seen: seen)  # type: ignore[misc]
+        assert all(k.history for k in report.kinds)
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[]", "{", '{"a": 1e999}', '{"a": [1]}', '{"a": "two words"}', "[" * 9999, '{"a b": 1}']
+)
+def test_a_configuration_that_is_none_is_refused(config: str) -> None:
+    t = Told().begin("deepinfer").submit(0)
+    t.b.rows("schedulers")[0]["config"] = config
+    with pytest.raises(InvalidTape, match="config is not one JSON object"):
+        require_valid(t.tape())
+
+
+def test_a_configuration_of_which_an_adapter_makes_nothing_is_judged_all_the_same() -> None:
+    values = ("null", "-1", "1e308", '"x"', "true", "1" + "0" * 300)
+    for engine in ("vllm", "deepinfer", "transformers"):
+        for value in values:
+            t = Told().begin(engine).submit(0)
+            names = ("num_blocks", "num_scheduler_steps", "max_concurrent_batches", "chunk_size", "patience")
+            t.b.rows("schedulers")[0]["config"] = "{" + ", ".join(f'"{n}": {value}' for n in names) + "}"
+            require_valid(t.tape())
+            (scheduler,) = read_schedulers(t.tape())
+            assert manners_of(scheduler).patience >= 3
