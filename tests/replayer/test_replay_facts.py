@@ -125,8 +125,8 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[Keep], None]:
     """Return a function that makes `check` miss some of what it finds."""
 
     def less(keep: Keep) -> None:
-        def missing(tape: Tape, baseline: Baseline | None = None) -> Report:
-            report = check_tape(tape, baseline)
+        def missing(tape: Tape, baseline: Baseline | None = None, *, schedulers: bool = True) -> Report:
+            report = check_tape(tape, baseline, schedulers=schedulers)
             groups = [g for g in report.groups if keep(g.example)]
             return replace(report, findings=[f for f in report.findings if keep(f)], groups=groups)
 
