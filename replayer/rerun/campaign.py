@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ...formats.errors import UsageError
 from .budget import Budget
 from .crew import Crew, Told
-from .plan import Facts, aimed, random_recipes, variants
+from .plan import Facts, aimed, possible_actions, random_recipes, variants
 from .recipe import Recipe
 from .reducing import reduce_death, reduce_inside
 from .scenario import Scenario
@@ -234,6 +234,7 @@ class Campaign:
     def _search(self, crew: Crew) -> None:
         facts = Facts.from_dict(crew.facts)
         if self._only:
+            _check_only(facts, self._only, self._base.engine)
             facts = _narrowed(facts, self._only)
         plain = [Recipe(), *variants(facts)]
         self._try(crew, plain)
@@ -406,6 +407,17 @@ class Campaign:
                 return
             found.litmus, found.reduced = cut.litmus, cut.scenario
             found.minimal, found.reduce_runs = cut.minimal, cut.runs
+
+
+def _check_only(facts: Facts, only: frozenset[str], engine: str) -> None:
+    """Raise a `UsageError` where nothing of `only` can be tried: the search for one would not end."""
+    possible = possible_actions(facts)
+    if only.isdisjoint(possible):
+        raise UsageError(
+            f"--only {', '.join(sorted(only))}",
+            expected=f"what {engine} can be given on this recording: {', '.join(possible) or 'nothing'}",
+            next_step=f"say --only {possible[0]}, or leave it out" if possible else "leave it out",
+        )
 
 
 def _narrowed(facts: Facts, only: frozenset[str]) -> Facts:

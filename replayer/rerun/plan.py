@@ -16,7 +16,7 @@ from .protocol import PHASES, Driver
 from .recipe import ACTIONS, PLACES, Aim, Recipe
 from .scenario import Scenario
 
-__all__ = ["Facts", "aimed", "facts_of", "random_recipes", "variants"]
+__all__ = ["Facts", "aimed", "facts_of", "possible_actions", "random_recipes", "variants"]
 
 _WHOLE = 8
 """Requests up to which a recording is perturbed as a whole."""
@@ -90,6 +90,14 @@ def facts_of(base: Scenario, driver: Driver) -> Facts:
         session_flag=flag,
         blocked_flag=str(getattr(driver, "blocked_flag", "")),
     )
+
+
+def possible_actions(facts: Facts) -> list[str]:
+    """Return the actions that the engine can be given on this recording at all."""
+    known = [a for a, kind in ACTIONS.items() if kind in facts.inputs]
+    if not (facts.sessions or facts.session_flag):
+        known = [a for a in known if not a.startswith("chunk")]
+    return [a for a in known if a != "delay" or facts.depth > 1]
 
 
 def variants(facts: Facts) -> list[Recipe]:
@@ -226,11 +234,9 @@ def _random(dice: random.Random, facts: Facts) -> Recipe:
 
 
 def _random_aim(dice: random.Random, facts: Facts, flagged: bool) -> Aim:
-    known = [a for a, kind in ACTIONS.items() if kind in facts.inputs]
+    known = possible_actions(facts)
     if not (facts.sessions or flagged):
         known = [a for a in known if not a.startswith("chunk")]
-    if facts.depth == 1:
-        known = [a for a in known if a != "delay"]
     action = dice.choice(known) if known else "abort"
     words = {"pause": facts.pause_words, "cache_reset": facts.reset_words}.get(action, ("",))
     return Aim(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,18 +10,23 @@ from ...formats.sequence import INVARIANTS
 from ...formats.shown import plural
 from .api import Case, Strict
 from .campaign import Found, Outcome
+from .scenario import Scenario
 from .strict import Difference, Divergence
 from .violation import CRASH, HANG, RAISED, Violation
 
 __all__ = [
     "campaign_dict",
     "case_dict",
+    "inputs_shown",
     "meaning",
     "render_campaign",
     "render_case",
     "render_strict",
     "strict_dict",
 ]
+
+_MOST_INPUTS = 20
+"""Lines of a reduced case that the report shows; the file has all of it."""
 
 _MEANINGS = {
     RAISED: "the scheduler does not raise",
@@ -134,9 +140,17 @@ def _found(number: int, found: Found, file: str) -> Iterator[str]:
         size = f"{plural(requests, 'request')} and {plural(inputs, 'input')}"
         done = "" if found.minimal else ", not to the end"
         yield f"  reduced to {size} in {plural(found.reduce_runs, 'run')}{done}" + f": {file}" * bool(file)
-        yield from (f"    > {given.text()}" for given in reduced.inputs[:20])
-        if inputs > 20:
-            yield f"    and {inputs - 20} more"
+        yield from inputs_shown(reduced)
+
+
+def inputs_shown(reduced: Scenario) -> Iterator[str]:
+    """Yield the inputs as lines, equal ones after each other as one; the first 20 of them."""
+    folded = [(text, len(list(same))) for text, same in itertools.groupby(i.text() for i in reduced.inputs)]
+    for text, times in folded[:_MOST_INPUTS]:
+        yield f"    > {text}" + f"  ({times} times)" * (times > 1)
+    left = sum(times for _, times in folded[_MOST_INPUTS:])
+    if left:
+        yield f"    and {left} more"
 
 
 def _violation(violation: Violation) -> list[str]:

@@ -11,6 +11,8 @@ import pytest
 
 from tapedelay.formats.cli import run
 from tapedelay.replayer.rerun.campaign import Campaign
+from tapedelay.replayer.rerun.render import inputs_shown
+from tapedelay.replayer.rerun.scenario import Input, Scenario
 
 from .searching import RECORDINGS
 from .taping import taped
@@ -82,6 +84,35 @@ def test_found_reduced_and_run_again(
     assert run(["rerun", first["file"], *TOY]) == 0
     assert "clean on toy:ToyDriver 1.0" in capsys.readouterr().out
     assert run(["check", first["file"]]) == 1
+
+
+def test_only_what_the_engine_does_not_have(
+    tape: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plainer.py").write_text(
+        "from toy import ToyDriver\n"
+        "class Plainer(ToyDriver):\n"
+        "    inputs = frozenset({'submit', 'abort', 'step', 'output'})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    engine = "--engine", "plainer:Plainer"
+    assert run(["rerun", str(tape), *engine, "--perturbed", "--only", "pause", "--budget", "9 runs"]) == 2
+    err = capsys.readouterr().err
+    assert "--only pause" in err
+    assert "abort_any" in err
+    assert "next: say --only abort," in err
+    words = ["--perturbed", "--only", "pause", "--only", "abort", "--budget", "9 runs"]
+    assert run(["rerun", str(tape), *engine, *words]) in (0, 4)  # the part that it has is tried
+
+
+def test_equal_inputs_of_a_case_are_shown_as_one() -> None:
+    steps = (Input("step"),) * 3 + (Input("abort", 0),) + (Input("step"),) * 2
+    lines = [Input("abort", n) for n in range(30)]
+    shown = list(inputs_shown(Scenario("toy", None, {}, (), steps)))
+    assert shown == ["    > step  (3 times)", "    > abort R0", "    > step  (2 times)"]
+    shown = list(inputs_shown(Scenario("toy", None, {}, (), (*lines, *steps))))
+    assert len(shown) == 21
+    assert shown[-1] == "    and 16 more"
 
 
 def test_the_same_seed_finds_the_same(
