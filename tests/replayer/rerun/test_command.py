@@ -54,11 +54,11 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_clean(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rerun", str(tape), *TOY, "--budget", "30 runs"]) == 0
+    assert run(["rerun", str(tape), *TOY, "--budget", "150 runs"]) == 0
     out, err = capsys.readouterr()
     assert "strict: 1" in out
     assert "every decision, unit and count as recorded" in out
-    assert "perturbed: clean in 30 runs" in out
+    assert "perturbed: clean in 150 runs" in out
     assert "planted fault" in out
     assert err.splitlines()[-1].startswith("next: tapedelay rerun")
 

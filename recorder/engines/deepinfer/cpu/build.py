@@ -142,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--install", action="store_true", help="this Python finds the package from then on")
     given = parser.parse_args(arguments)
+    print(f"building DeepInfer {VERSION}'s request scheduler: some minutes the first time", flush=True)
     try:
         path = build(given.folder.absolute(), given.jobs)
         if given.install:
