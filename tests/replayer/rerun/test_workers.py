@@ -190,7 +190,7 @@ def test_a_campaign_is_clean_and_bites() -> None:
 
 def test_a_campaign_whose_fault_is_not_found_judges_nothing() -> None:
     """A fault of what waits to be made schedulable cannot show where no aim is at it."""
-    out = campaign("plain", 5, plant="schedulable-lost", only=frozenset({"delay"}), plant_s=0.5)
+    out = campaign("plain", 5, plant="schedulable-lost", only=frozenset({"pause"}), plant_s=0.5)
     assert out.planted.found is None
     assert not out.found
     assert out.verdict == "cannot judge"
