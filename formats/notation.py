@@ -20,6 +20,7 @@ __all__ = [
     "NAME",
     "Options",
     "Spot",
+    "check_length",
     "integer",
     "json_value",
     "options",
@@ -51,6 +52,23 @@ _SPACE = re.compile(r"\s+")
 def shown(text: str) -> str:
     """Return text quoted and cut to a length that suits a message."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def check_length(text: str, name: str) -> None:
+    """Refuse a text that is longer than a litmus file may be.
+
+    Raises
+    ------
+    LitmusError
+        It is.
+    """
+    if len(text) > MAX_BYTES:
+        raise LitmusError(
+            f"{len(text)} characters",
+            expected=f"at most {MAX_BYTES}",
+            where=name,
+            next_step="a litmus file is for tiny tapes; store larger ones as a tape",
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..errors import LitmusError
-from ..notation import MAX_BYTES, read_text
+from ..notation import check_length, read_text
 from ..sequence.parse import is_sequence
 from ..shown import quoted
 from ..tape import Tape
@@ -36,13 +36,7 @@ def parse(text: str, *, name: str = "litmus") -> Litmus:
     LitmusError
         If it does not follow ``formats/LITMUS.md``; the message names file and line.
     """
-    if len(text) > MAX_BYTES:
-        raise LitmusError(
-            f"{len(text)} characters",
-            expected=f"at most {MAX_BYTES}",
-            where=name,
-            next_step="a litmus file is for tiny tapes; store larger ones as a tape",
-        )
+    check_length(text, name)
     if is_sequence(text):
         raise LitmusError(
             "a sequence of a request scheduler",

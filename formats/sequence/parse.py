@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, LitmusError
-from ..notation import MAX_ACCESSES, MAX_BYTES, MAX_LINE, MAX_LINES, Spot, read_text, shown
+from ..errors import InputError
+from ..notation import MAX_ACCESSES, MAX_LINE, MAX_LINES, Spot, check_length, read_text, shown
 from .commands import VERBS, Command, problem
 from .driven import DRIVE_WORDS, DriveLines
 from .model import VARIANTS, Row, Sequence
@@ -83,13 +83,7 @@ def parse(text: str, *, name: str = "sequence") -> Sequence:
     LitmusError
         If it does not follow ``formats/LITMUS.md``; the message names file and line.
     """
-    if len(text) > MAX_BYTES:
-        raise LitmusError(
-            f"{len(text)} characters",
-            expected=f"at most {MAX_BYTES}",
-            where=name,
-            next_step="a litmus file is for small cases; store larger ones as a tape",
-        )
+    check_length(text, name)
     return _Reader(name).read(text.replace("\r\n", "\n"))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from ... import kit_report
 from ..protocol import Driver, Pool
 
 __all__ = ["Case", "Report", "Result", "Skip", "Subject"]
@@ -77,73 +78,17 @@ class Case:
     trial: Callable[[Subject], str]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What became of a case.
-
-    Attributes
-    ----------
-    case : Case
-        The case.
-    state : str
-        ``passed``, ``failed`` or ``skipped``.
-    why : str
-        What was found instead; why it was skipped.
-    """
-
-    case: Case
-    state: str
-    why: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result for ``--json``."""
-        return {"name": self.case.name, "state": self.state, "promise": self.case.promise, "why": self.why}
+Result = kit_report.Result[Case]
+"""What became of a case."""
 
 
-@dataclass
-class Report:
-    """The results of an adapter.
+class Report(kit_report.KitReport[Case]):
+    """The results of an adapter."""
 
-    Attributes
-    ----------
-    engine : str
-        Its name.
-    results : list of Result
-        In the order of the cases.
-    """
-
-    engine: str
-    results: list[Result] = field(default_factory=list)
-
-    def of(self, state: str) -> list[Result]:
-        """Return the results in a state."""
-        return [r for r in self.results if r.state == state]
+    SUBJECT = "engine"
+    SCHEMA = "tapedelay-rerun-conformance-1"
 
     @property
-    def passed(self) -> bool:
-        """Whether no case failed, and some passed."""
-        return not self.of("failed") and bool(self.of("passed"))
-
-    def text(self, *, every: bool = False) -> str:
-        """Return the report for people: what failed and what was skipped; `every`: what passed as well."""
-        lines = []
-        for r in self.results:
-            if r.state == "passed":
-                lines += [f"passed   {r.case.name}"] if every else []
-                continue
-            lines.append(f"{r.state:8} {r.case.name}: {r.why}")
-            if r.state == "failed":
-                lines.append(f"         promised: {r.case.promise}")
-        counts = ", ".join(f"{len(self.of(s))} {s}" for s in ("passed", "failed", "skipped"))
-        return "\n".join([*lines, f"{self.engine}: {counts}"])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report for ``--json``."""
-        counts = {s: len(self.of(s)) for s in ("passed", "failed", "skipped")}
-        return {
-            "schema": "tapedelay-rerun-conformance-1",
-            "engine": self.engine,
-            "passed": self.passed,
-            "counts": counts,
-            "results": [r.as_dict() for r in self.results],
-        }
+    def engine(self) -> str:
+        """Its name."""
+        return self.subject

@@ -7,13 +7,12 @@ step, unless it overlaps the next one.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..environment import environment
 from ..protocol import (
     Answer,
     BlockChange,
@@ -70,7 +69,7 @@ class DeepInferEngine:
         self._managers = {"kv": engine.BlockManager(config.num_blocks)}
         if config.num_states:
             self._managers["state"] = engine.BlockManager(config.num_states)
-        with _environment("DEEPINFER_USE_NEXTN_DECODE", str(config.nextn)):
+        with environment("DEEPINFER_USE_NEXTN_DECODE", str(config.nextn)):
             self._scheduler = engine.Scheduler(
                 config.block_size, self._managers["kv"], self._managers.get("state"), config.eos_token_id,
                 _group(), _Settings(config), config.truncate_len, config.lookahead_tokens,
@@ -412,16 +411,3 @@ def _group() -> Any:
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         _groups.append(dist.new_group(ranks=[0], backend="gloo"))
     return _groups[0]
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

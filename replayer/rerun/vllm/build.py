@@ -6,18 +6,18 @@ vLLM is imported where it is first needed: `VllmDriver.version` says so in words
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ..environment import environment
 from ..protocol import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 __all__ = ["Built", "build"]
 
@@ -205,16 +205,6 @@ def _cache_config(known: Mapping[str, Any]) -> Any:
     )
 
 
-@contextmanager
-def _model_runner(second: bool) -> Iterator[None]:
+def _model_runner(second: bool) -> AbstractContextManager[None]:
     """Have vLLM take the model runner that was recorded: the scheduler reads which from the environment."""
-    name = "VLLM_USE_V2_MODEL_RUNNER"
-    before = os.environ.get(name)
-    os.environ[name] = "1" if second else "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    return environment("VLLM_USE_V2_MODEL_RUNNER", "1" if second else "0")

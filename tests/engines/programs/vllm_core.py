@@ -21,6 +21,7 @@ from typing import Any
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
+import vllm_model  # type: ignore[import-not-found]
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched.interface import PauseState
@@ -42,24 +43,7 @@ BLOCK_TOKENS = 16
 
 def model_folder(folder: Path) -> Path:
     """Write the configuration of a model that nobody loads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "vocab_size": VOCABULARY + 3,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "torch_dtype": "float32",
-        "bos_token_id": 1,
-        "eos_token_id": EOS,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    vllm_model.model_folder(folder, vocabulary=VOCABULARY + 3, positions=4096, eos=EOS)
     return folder
 
 

@@ -13,6 +13,8 @@ import random
 import sys
 from pathlib import Path
 
+from vllm_model import model_folder  # type: ignore[import-not-found]
+
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,34 +23,11 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 VOCABULARY = 1000
 
 
-def model_folder(folder: Path) -> Path:
-    """Write the configuration of a model whose weights are made up."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "vocab_size": VOCABULARY,
-        "max_position_embeddings": 1024,
-        "rms_norm_eps": 1e-5,
-        "torch_dtype": "float32",
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 def main(folder: str, steps: str = "360", marker: str = "") -> None:
     from vllm import LLM, SamplingParams, TokensPrompt
 
     llm = LLM(
-        model=str(model_folder(Path(folder) / "model")),
+        model=str(model_folder(Path(folder) / "model", vocabulary=VOCABULARY, positions=1024, eos=2)),
         load_format="dummy",
         skip_tokenizer_init=True,
         enforce_eager=True,
