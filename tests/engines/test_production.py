@@ -197,6 +197,7 @@ import llama_prompt, threading
 words = ["--model", sys.argv[2], "--prompt-tokens", "24", "--n-predict", "4", "--kv-host"]
 for _ in range(4):  # contexts, their schedulers and buffers come and go
     llama_prompt.main(words)
+sys.setswitchinterval(1e-6)  # lines that two threads print are written whole, whatever the moment
 both = [threading.Thread(target=llama_prompt.main, args=(words,)) for _ in range(2)]
 for t in both: t.start()
 for t in both: t.join()

@@ -127,7 +127,8 @@ def _run(options: argparse.Namespace) -> int:
         "seconds": round(time.perf_counter() - start, 3),
         "cpu_seconds": round(time.process_time() - cpu_start, 4),
     }
-    print(json.dumps(result), flush=True)
+    # One write: threads of one process may print at once, and print() writes the newline by itself.
+    print(json.dumps(result) + "\n", end="", flush=True)
     _function(llama, "llama_free", None, c_void_p)(context)
     _function(llama, "llama_model_free", None, c_void_p)(model)
     return 0

@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     result["load_seconds"] = round(load_seconds, 3)
     result["seconds"] = round(seconds, 3)
     result["cpu_seconds"] = round(cpu_seconds, 4)
-    print(json.dumps(result), flush=True)
+    # One write: threads of one process may print at once, and print() writes the newline by itself.
+    print(json.dumps(result) + "\n", end="", flush=True)
     return 0
 
 
