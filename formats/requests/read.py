@@ -85,7 +85,8 @@ def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
     blocks = _Rows(tape, "blocks", ("input", "seq", "pool", "action", "unit", "request"))
     resources = _Rows(tape, "resources", ("input", "pool", "free", "used"))
     for row in _all(tape, "inputs", _INPUT):
-        number, scheduler, kind, request, requests, step, tokens, decode_only, value, word, at_ns, op = row
+        (number, scheduler, kind, request, requests, step, tokens, decode_only, value, word, at_ns, arrive_ns,
+         op) = row  # fmt: skip
         carry = carries.setdefault(scheduler, Carry())
         several = tuple(requests or ())
         if kind == "submit" and request is not None:
@@ -110,6 +111,7 @@ def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
             value,
             word,
             at_ns,
+            arrive_ns,
             op,
             events=tuple(caused.events),
             scheduled=scheduled,
@@ -121,7 +123,7 @@ def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
 
 _INPUT = (
     "input", "scheduler", "kind", "request", "requests", "step", "tokens", "decode_only", "value", "word",
-    "at_ns", "op",
+    "at_ns", "arrive_ns", "op",
 )  # fmt: skip
 
 

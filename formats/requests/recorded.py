@@ -85,7 +85,7 @@ class RecordedInput:
 
     Attributes
     ----------
-    input, scheduler, kind, request, requests, step, tokens, decode_only, value, word, at_ns, op
+    input, scheduler, kind, request, requests, step, tokens, decode_only, value, word, at_ns, arrive_ns, op
         As in the table `inputs`.
     events : tuple of (Decided or Changed)
         Decisions that schedule nothing, and units that change hands, in the engine's order.
@@ -110,6 +110,7 @@ class RecordedInput:
     value: int | None
     word: str | None
     at_ns: int | None
+    arrive_ns: int | None
     op: int | None
     events: tuple[Decided | Changed, ...]
     scheduled: tuple[Scheduled, ...]

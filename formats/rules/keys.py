@@ -15,6 +15,7 @@ __all__ = ["keys_and_refs", "words_and_signs"]
 _SIGNED = {("ops", "start_after_issue_ns"), ("inputs", "value"), ("nodes", "flags"), ("nodes", "view_source")}
 _SIGNED |= {("accesses", "offset_per_arg"), ("accesses", "bytes_per_arg"), ("requests", "priority")}
 _SIGNED |= {("requests", "arrive_ns"), ("inputs", "at_ns")}  # an input may come before the first op
+_SIGNED |= {("inputs", "arrive_ns")}
 _SIGNED |= {("graphs", "uid"), ("ops", "value"), ("ops", "arg")}
 _SIGNED |= {("resources", "free"), ("resources", "used")}  # the engine's own counters: `check` judges them
 

@@ -23,7 +23,11 @@ _ON = {
     "request": ("submit", "abort", "set_schedulable", "next_chunk", "priority"),
     "requests": ("abort",),
     "step": ("step", "output"),
+    "tokens": ("next_chunk",),
     "decode_only": ("step",),
+    "value": ("next_chunk", "priority"),
+    "word": ("abort", "next_chunk", "pause", "cache_reset"),
+    "arrive_ns": ("next_chunk",),
     "op": ("step",),
 }
 """Which kinds of inputs may have a column."""

@@ -94,6 +94,13 @@ INPUTS = Table(
         int_column("value", "new priority or other argument", nullable=True),
         name_column("word", "a known word: mode of a pause, ...", nullable=True),
         int_column("at_ns", "ns since the tape's origin", "ns", nullable=True),
+        int_column(
+            "arrive_ns",
+            "of a `next_chunk`: arrival that the scheduler sorts its request by from then on, ns since the "
+            "tape's origin",
+            "ns",
+            nullable=True,
+        ),
         id_column("op", "for `step`: first op issued between it and its output", pa.int64(), nullable=True),
     ),
     key="input",

@@ -172,8 +172,8 @@ class _Collector:
         return scheduler
 
     def _input(self, s: _Scheduler, f: Frames, at_ns: int, frame: list[Any]) -> None:
-        (_, _, kind, _, request, requests, step, tokens, decode_only, value, word, new, prefixes, events,
-         resources) = frame  # fmt: skip
+        (_, _, kind, _, request, requests, step, tokens, decode_only, value, word, arrive, new, prefixes,
+         events, resources) = frame  # fmt: skip
         since = self.since_ns or 0
         for row in new:
             self._request(s, f, row, since)
@@ -190,6 +190,7 @@ class _Collector:
             value,
             word,
             at_ns + since,
+            _arrival(arrive, f, since),
             None,
         )
         if kind == _STEP and step is not None:
@@ -229,7 +230,7 @@ class _Collector:
                 "priority": priority,
                 "flags": flags,
                 "reserve_tokens": reserve,
-                "arrive_ns": None if arrive is None else _fitting(arrive - f.wall_ns + f.mono_ns + since, f),
+                "arrive_ns": _arrival(arrive, f, since),
             }
 
     def _event(self, s: _Scheduler, f: Frames, number: int, seq: int, event: Any) -> int:
@@ -327,7 +328,11 @@ def _known(where: Mapping[int, int] | Sequence[int], number: Any, f: Frames) -> 
         raise damaged(f"request or pool {number}, which is not told of", f.where) from None
 
 
-def _fitting(time_ns: int, f: Frames) -> int:
+def _arrival(wall_ns: int | None, f: Frames, since: int) -> int | None:
+    """Return a time of the wall clock on that of the tape."""
+    if wall_ns is None:
+        return None
+    time_ns = wall_ns - f.wall_ns + f.mono_ns + since
     if abs(time_ns) > INT_MAX:
         raise damaged("a request that arrives at an impossible time", f.where)
     return time_ns

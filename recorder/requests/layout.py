@@ -5,7 +5,7 @@ A header, then frames: u32 length, u32 CRC-32, and so many bytes of msgpack. Num
 | frame | fields |
 |---|---|
 | ``[0, scheduler, engine, version, config, pools]`` | a scheduler; pools are ``[name, units, reserved, tokens_per_unit]`` |
-| ``[1, scheduler, kind, at_ns, request, requests, step, tokens, decode_only, value, word, new, prefixes, events, resources]`` | an input with all that it caused |
+| ``[1, scheduler, kind, at_ns, request, requests, step, tokens, decode_only, value, word, arrive_ns, new, prefixes, events, resources]`` | an input with all that it caused |
 
 ``new`` are ``[request, after, prompt_tokens, max_tokens, priority, flags, reserve_tokens, arrive_ns]``: requests
 first seen (``after``: the one whose id sorts right before it, -1 none; null: told before). ``prefixes`` are ``[request, of,

@@ -156,7 +156,7 @@ class SchedulerRecorder:
         try:
             alone = not self._depth
             if alone:
-                self._begin("submit", key, None, None, None, None, None, None)
+                self._begin("submit", key, None, None, None, None, None, None, None)
             self._submit(key, prompt_tokens, max_tokens, priority, flags, reserve_tokens, arrive_ns, prefixes)
             if alone:
                 self._end()
@@ -198,6 +198,7 @@ class SchedulerRecorder:
         decode_only: bool | None = None,
         step: int | None = None,
     ) -> None:
+        arrive_ns: int | None = None,
         """Begin an input; `end` must follow, whatever the engine does.
 
         Parameters
@@ -212,10 +213,12 @@ class SchedulerRecorder:
             Of ``step`` its number, counted here if left out; of ``output`` the step that it answers, if left
             out the oldest one that scheduled anything and has no output yet.
         """
+        arrive_ns : int, optional
+            Of a ``next_chunk``: what the scheduler sorts by from then on, as nanoseconds of the wall clock.
         if self._off:
             return
         try:
-            self._begin(kind, key, keys, tokens, value, word, decode_only, step)
+            self._begin(kind, key, keys, tokens, value, word, decode_only, step, arrive_ns)
         except Exception as e:
             self._give_up(e)
 
@@ -397,7 +400,8 @@ class SchedulerRecorder:
         self._step = -1 if step is None else step
         self._input = [
             INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
-            decode_only, _whole(value), None if word is None else _word(word),
+            decode_only, _whole(value), None if word is None else _word(word), _whole(arrive_ns),
+        arrive_ns: int | None,
         ]  # fmt: skip
 
     def _end(self, *, whole: bool = False) -> None:

@@ -107,7 +107,7 @@ _SHAPES: dict[int, tuple[Check, ...]] = {
     ),
     INPUT: (
         _any, _small, _place(INPUT_KINDS), _count, _or_none(_small), _or_none(_list(_small)),
-        _or_none(_count), _or_none(_count), _or_none(_flag), _or_none(_int), _or_none(_word),
+        _or_none(_count), _or_none(_count), _or_none(_flag), _or_none(_int), _or_none(_word), _or_none(_int),
         _list(
             _fields(
                 _small, _or_none(_after), _or_none(_count), _or_none(_count), _or_none(_int),

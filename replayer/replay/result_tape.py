@@ -13,7 +13,7 @@ from ..outcome import Outcome
 
 __all__ = ["result_tape"]
 
-_OTHER_CLOCK = {"requests": ("arrive_ns",), "inputs": ("at_ns",), "telemetry": None}
+_OTHER_CLOCK = {"requests": ("arrive_ns",), "inputs": ("at_ns", "arrive_ns"), "telemetry": None}
 
 
 def result_tape(tape: Tape, outcome: Outcome, *, note: str) -> Tape:

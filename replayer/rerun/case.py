@@ -153,6 +153,8 @@ def _line(given: Input, endings: Mapping[int, Ending]) -> DriveInput:
     if given.tokens is not None:
         values["tokens"] = str(given.tokens)
     if given.step is not None:
+    if given.arrive_ns is not None:
+        values["arrive"] = str(given.arrive_ns)
         values["step"] = str(given.step)
     if given.answers is not None:
         args += [_answer_text(a) for a in given.answers] or [_NONE]
@@ -291,10 +293,11 @@ class _Reader:
         tokens, value = self._integer(values, "tokens", 0), self._integer(values, "value", None)
         self._over(kind, args, values)
         self._make(tokens)
-        return Input(kind, request=request, tokens=tokens, value=value, last=last)
+        return Input(kind, request=request, tokens=tokens, value=value, last=last, arrive_ns=arrive)
 
     def _priority(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
         request = self._request(args)
+        arrive = self._integer(values, "arrive", None)
         value = integer(self._spot, args.pop(0) if args else None, "priority")
         self._over(kind, args, values)
         return Input(kind, request=request, value=value)

@@ -468,9 +468,10 @@ class _Loop:
 
 
 def _next_chunk(engine: Any, given: Input) -> Reaction:
-    """Hand over a chunk; one with a limit of its own needs an adapter that takes it."""
-    limit = () if given.value is None else (given.value,)
-    reaction: Reaction = engine.next_chunk(given.request, given.tokens or 0, given.last, *limit)
+    """Hand over a chunk; one with a limit or an arrival of its own needs an adapter that takes it."""
+    more = {"max_tokens": given.value, "arrive_ns": given.arrive_ns}
+    told = {name: value for name, value in more.items() if value is not None}
+    reaction: Reaction = engine.next_chunk(given.request, given.tokens or 0, given.last, **told)
     return reaction
 
 

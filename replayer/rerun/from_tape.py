@@ -209,6 +209,7 @@ def _recorded(given: RecordedInput) -> Recorded:
     events: list[Decision | BlockChange] = []
     for event in given.events:
         if isinstance(event, Changed):
+        arrive_ns=given.arrive_ns,
             events.append(BlockChange(event.action, event.pool, event.units, event.request))
         else:
             events.append(Decision(event.kind, event.request, event.tokens, event.computed_tokens))

@@ -224,7 +224,8 @@ class Engine(Protocol):
 
     A call that the engine does not have raises `Unsupported`. Any other exception is the engine's own and is
     a finding (the scheduler raised where it must not), unless the adapter wraps it as infrastructure.
-    `next_chunk` is given a fourth argument, the chunk's own limit on tokens, where it has one.
+    `next_chunk` is given `max_tokens`, the chunk's own limit, and `arrive_ns`, what the scheduler sorts its
+    request by from then on, by name where they are known: an adapter whose recorder writes neither takes none.
     """
 
     def submit(self, submission: Submission) -> Reaction:

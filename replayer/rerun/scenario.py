@@ -40,6 +40,8 @@ class Input:
     decode_only : bool
         The step may only decode.
     last : bool
+    arrive_ns : int or None
+        Of a ``next_chunk``: the arrival that its request is sorted by from then on.
         Of a ``next_chunk``: no other follows.
     submission : Submission or None
         Of a ``submit``: the request.
@@ -56,6 +58,7 @@ class Input:
     tokens: int | None = None
     value: int | None = None
     word: str | None = None
+    arrive_ns: int | None = None
     decode_only: bool = False
     last: bool = False
     submission: Submission | None = None

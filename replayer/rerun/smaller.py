@@ -57,7 +57,8 @@ def _is_count(value: object) -> bool:
 
 def _oddness(item: Input) -> int:
     odd = len(item.requests) + (item.request is not None) + item.decode_only + bool(item.word)
-    odd += (item.step is not None) + (0 if item.answers is None else 1 + len(item.answers))
+    odd += (item.arrive_ns is not None) + (item.step is not None)
+    odd += 0 if item.answers is None else 1 + len(item.answers)
     s = item.submission
     if s is not None:
         given = (s.priority, s.reserve_tokens, s.id_rank, s.arrive_ns)
@@ -163,6 +164,8 @@ def _plainer_inputs(item: Input) -> Iterator[Input]:
         yield replace(item, word=None)
     if item.step is not None:
         yield replace(item, step=None)
+    if item.arrive_ns is not None:
+        yield replace(item, arrive_ns=None)
     s = item.submission
     if s is not None:
         for flag in s.flags:

@@ -210,7 +210,7 @@ class Story:
             return
         # Behind a request that cannot be scheduled yet new ones may have to wait, those that ran may not.
         waits = self._begun - self._blocked if self._blocked else self._live
-        if self._paused or given.decode_only or given.word == "throttled" or self._outside or not waits:
+        if self._paused or given.decode_only or self._outside or not waits:
             return
         self._still += 1
         if self._still > self._manners.patience - 3:

@@ -29,7 +29,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-KINDS = ("sync", "async", "priority", "sessions", "sessions-async")
+KINDS = ("sync", "async", "priority", "sessions", "sessions-async", "sessions-priority")
 TIMEOUT_S = 600
 
 

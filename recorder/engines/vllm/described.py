@@ -74,7 +74,7 @@ def tokens_per_unit(groups: Sequence[Any]) -> int | None:
     return max(full, default=None)
 
 
-def flags_of(request: Any, *, by_arrival: bool = False) -> list[str]:
+def flags_of(request: Any) -> list[str]:
     """Return the known words that say what is special about a request.
 
     Those that begin with ``unrecorded_`` name something that decides as well and is in no tape: a rerun says
@@ -83,8 +83,6 @@ def flags_of(request: Any, *, by_arrival: bool = False) -> list[str]:
     Parameters
     ----------
     request : vllm.v1.request.Request
-    by_arrival : bool
-        The scheduler sorts by times of arrival; those of the later chunks of a session are not recorded.
     """
     sampling = request.sampling_params
     found = {
@@ -98,7 +96,6 @@ def flags_of(request: Any, *, by_arrival: bool = False) -> list[str]:
         "unrecorded_kv_transfer": request.kv_transfer_params is not None,
         "unrecorded_ec_transfer": request.ec_transfer_params is not None,
         "unrecorded_repetition": getattr(sampling, "repetition_detection", None) is not None,
-        "unrecorded_chunk_arrival": request.resumable and by_arrival,
     }
     return [word for word, there in found.items() if there]
 

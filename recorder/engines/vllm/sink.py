@@ -44,7 +44,9 @@ class Sink(Protocol):
         tokens: int | None = None,
         value: int | None = None,
         word: str | None = None,
+        decode_only: bool | None = None,
         step: int | None = None,
+        arrive_ns: int | None = None,
     ) -> None:
         """Take the begin of an input."""
         ...

@@ -68,7 +68,6 @@ class Watch:
         self._book: PrefixBook | None = None
         if self._pool.enable_caching:
             self._book = PrefixBook(self._pool.hash_block_size)
-        self._by_arrival = getattr(scheduler.scheduler_config, "policy", "fcfs") != "fcfs"
         self._alive = False
         self._inside = ""
         """Kind of the input that is going on."""
@@ -201,7 +200,13 @@ class Watch:
             return opened
         if not request.resumable:  # the engine looks at nothing else of it
             return self._enter("next_chunk", key=key, tokens=0, word="last")
-        return self._enter("next_chunk", key=key, tokens=request.num_prompt_tokens, value=request.max_tokens)
+        return self._enter(
+            "next_chunk",
+            key=key,
+            tokens=request.num_prompt_tokens,
+            value=request.max_tokens,
+            arrive_ns=_arrival(request),
+        )
 
     def _submit(self, key: str, request: Any) -> None:
         self.sink.submit(
@@ -209,8 +214,8 @@ class Watch:
             prompt_tokens=request.num_prompt_tokens,
             max_tokens=request.max_tokens,
             priority=request.priority,
-            flags=flags_of(request, by_arrival=self._by_arrival),
-            arrive_ns=round(request.arrival_time * 1e9),
+            flags=flags_of(request),
+            arrive_ns=_arrival(request),
         )
         self._learn(request, len(request.block_hashes))
 
@@ -272,7 +277,7 @@ class Watch:
         return schedule
 
     def _steps(self, throttle_prefills: bool = False) -> bool:
-        opened = self._enter("step", step=self.steps, word="throttled" if throttle_prefills else None)
+        opened = self._enter("step", step=self.steps, decode_only=throttle_prefills or None)
         self.steps += opened
         return opened
 
@@ -489,3 +494,8 @@ def _kept(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _word(reason: Any) -> str:
     return str(reason.name).lower() if reason is not None else "error"
+def _arrival(request: Any) -> int:
+    """Return what queues sort a request by, in ns of the wall clock."""
+    return round(request.arrival_time * 1e9)
+
+

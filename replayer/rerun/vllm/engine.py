@@ -75,7 +75,8 @@ class VllmEngine:
         self._keys: dict[int, _Key] = {}
         self._numbers: dict[str, int] = {}
         self._params: dict[int, int | None] = {}
-        self._arrivals = 0
+        self._newest = 0
+        """The latest arrival so far."""
         self._told = Told(self._numbers)
         self._seen = Seen(built.scheduler, self._numbers)
         self._fill_chunks()
@@ -106,7 +107,14 @@ class VllmEngine:
         """Raise `Unsupported`."""
         raise Unsupported("vLLM has no requests that become schedulable later, but for grammars")
 
-    def next_chunk(self, request: int, tokens: int, last: bool, max_tokens: int | None = None) -> Reaction:
+    def next_chunk(
+        self,
+        request: int,
+        tokens: int,
+        last: bool,
+        max_tokens: int | None = None,
+        arrive_ns: int | None = None,
+    ) -> Reaction:
         """Give a session its next chunk, or its end, or both; nothing where the session has ended.
 
         Raises
@@ -126,9 +134,10 @@ class VllmEngine:
             raise Unsupported(f"the session {request} would be longer than the model takes")
         limit = self._params[request] if max_tokens is None else max_tokens
         if tokens:
-            self._add_chunk(key, Submission(request, tokens, limit, session.priority, ("resumable",)))
+            flags = ("resumable",)
+            self._add_chunk(key, Submission(request, tokens, limit, flags=flags, arrive_ns=arrive_ns))
         if last and key in self._scheduler.requests:
-            self._add_chunk(key, Submission(request, 1, limit, session.priority))
+            self._add_chunk(key, Submission(request, 1, limit))
         return Reaction(self._told.take())
 
     def pause(self, word: str) -> Reaction:
@@ -221,11 +230,12 @@ class VllmEngine:
 
     # Requests
 
-    def _request(self, key: _Key, submission: Submission, prompt: list[int], arrival: float | None) -> Any:
+    def _request(self, key: _Key, submission: Submission, prompt: list[int], arrival: int | None) -> Any:
         from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request
 
-        self._arrivals += 1
+        arrived = self._newest + 1 if arrival is None else arrival
+        self._newest = max(self._newest, arrived)
         return Request(
             request_id=key,
             prompt_token_ids=prompt,
@@ -237,7 +247,7 @@ class VllmEngine:
             ),
             pooling_params=None,
             # whole ns: a float would make ties of what was none
-            arrival_time=self._arrivals if arrival is None else arrival,
+            arrival_time=arrived,
             priority=submission.priority or 0,
             block_hasher=self._hasher,
             resumable="resumable" in submission.flags,
@@ -245,7 +255,7 @@ class VllmEngine:
 
     def _add_chunk(self, key: _Key, submission: Submission) -> None:
         # the tokens are put in where the chunk is taken up: only then it is known where they stand
-        chunk = self._request(key, submission, [END] * submission.prompt_tokens, None)
+        chunk = self._request(key, submission, [END] * submission.prompt_tokens, submission.arrive_ns)
         self._scheduler.add_request(chunk)
 
     def _fill_chunks(self) -> None:

@@ -33,7 +33,9 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
 
-KINDS = ("sync", "async", "priority", "priority-async", "sessions", "sessions-async", "plain")
+KINDS = (
+    "sync", "async", "priority", "priority-async", "sessions", "sessions-async", "sessions-priority", "plain",
+)  # fmt: skip
 """What a run does; ``plain``: nothing is aborted or preempted."""
 
 VOCABULARY = 997
@@ -135,7 +137,7 @@ def engine(kind: str, folder: Path) -> EngineCore:
         num_gpu_blocks_override=200 if kind == "plain" else 32,
         enable_prefix_caching=True,
         enable_chunked_prefill=True,
-        scheduling_policy="priority" if kind.startswith("priority") else "fcfs",
+        scheduling_policy="priority" if "priority" in kind else "fcfs",
         disable_log_stats=True,
     )
     config = args.create_engine_config()

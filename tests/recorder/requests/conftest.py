@@ -82,6 +82,7 @@ def an_input(**changed: Any) -> list[Any]:
     fields = {
         "type": 1, "scheduler": 0, "kind": 0, "at_ns": 2000, "request": 0, "requests": None, "step": None,
         "tokens": None, "decode_only": None, "value": None, "word": None,
+        "arrive_ns": None,
         "new": [[0, -1, 8, None, None, None, None, None]], "prefixes": [], "events": [], "resources": [],
     }  # fmt: skip
     assert set(changed) <= set(fields)

@@ -39,7 +39,7 @@ def test_a_run_comes_back_whole(recorder: Recorder, folder: Path) -> None:
     r.begin("output")
     r.answers([])
     r.end()
-    r.begin("step", word="throttled")
+    r.begin("step", decode_only=True)
     r.decision("preempt", "x")
     r.blocks("free", 0, [2, 1], "x")
     r.blocks("alloc", 0, [1, 2], "y")
@@ -72,7 +72,7 @@ def test_a_run_comes_back_whole(recorder: Recorder, folder: Path) -> None:
     assert inputs[4].events == (
         Decided("preempt", 0), Changed("free", "kv", (2, 1), 0), Changed("alloc", "kv", (1, 2), 1),
     )  # fmt: skip
-    assert inputs[4].word == "throttled"
+    assert inputs[4].decode_only
     assert inputs[4].free == {}, "it did not change"
     assert inputs[5].free == {"kv": (63, 0)}
     assert (inputs[3].answers[0].tokens, inputs[6].answers[0].tokens, inputs[6].emitted) == (0, 1, ())
@@ -237,6 +237,19 @@ def test_no_limit_as_a_number_is_no_fault(recorder: Recorder, folder: Path) -> N
     one, other = found.requests.values()
     assert min(one.max_tokens or 0, one.priority or 0, one.reserve_tokens or 0) > 1 << 61
     assert (other.priority or 0) < -(1 << 61)
+
+
+def test_a_chunk_arrives_on_the_clock_of_its_request(recorder: Recorder, folder: Path) -> None:
+    r = recorder()
+    r.submit("x", prompt_tokens=1, arrive_ns=5_000_000_000)
+    r.begin("next_chunk", key="x", tokens=2, arrive_ns=7_000_000_001)
+    r.end()
+    tape = collected(folder)
+    (scheduler,) = read_schedulers(tape)
+    submit, chunk = read_inputs(tape)
+    assert submit.arrive_ns is None, "its request has it"
+    assert chunk.arrive_ns is not None
+    assert chunk.arrive_ns - (scheduler.requests[0].arrive_ns or 0) == 2_000_000_001
 
 
 def test_a_copy_of_the_process_stays_out(recorder: Recorder, folder: Path, capfd: Any) -> None:

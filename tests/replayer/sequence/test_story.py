@@ -193,7 +193,7 @@ def test_waiting_for_an_output_is_no_stall() -> None:
     assert "pass" not in told(t.tape())
 
 
-@pytest.mark.parametrize("kind", ["paused", "throttled", "decode_only", "session", "blocked", "structured"])
+@pytest.mark.parametrize("kind", ["paused", "decode_only", "session", "blocked", "structured"])
 def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
     flags = {"session": ["resumable"], "blocked": ["blocked"], "structured": ["structured"]}.get(kind, [])
     t = Told().begin().submit(0, 3, flags)
@@ -202,9 +202,7 @@ def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
     elif kind == "session":
         t.step(0, decided("prefill", 0, 3, 0)).output(0, answered(0, 1, "length"))
     columns: dict[str, Any] = {}
-    if kind == "throttled":
-        columns["word"] = kind
-    elif kind == "decode_only":
+    if kind == "decode_only":
         columns["decode_only"] = True
     for n in range(1, 6):
         t.step(n, **columns)

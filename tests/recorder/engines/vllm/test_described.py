@@ -47,12 +47,7 @@ def test_each_is_named(special: dict[str, Any], word: str) -> None:
 
 def test_a_plain_request_has_none() -> None:
     assert flags_of(request()) == []
-    assert flags_of(request(), by_arrival=True) == []
-
-
-def test_later_chunks_matter_where_arrival_decides() -> None:
-    assert flags_of(request(resumable=True)) == ["resumable"]
-    assert flags_of(request(resumable=True), by_arrival=True) == ["resumable", "unrecorded_chunk_arrival"]
+    assert flags_of(request(resumable=True)) == ["resumable"], "its chunks are recorded with their arrivals"
 
 
 class FullAttentionSpec(SimpleNamespace):
