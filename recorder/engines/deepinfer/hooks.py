@@ -1,39 +1,33 @@
-"""Puts a `Watch` around every scheduler that is built: wrappers on the classes of ``deepinfer._C.engine``.
-
-A wrapper always makes the engine's own call, once, and returns what it returned. What goes wrong beside it is
-said once, and that scheduler is not recorded any more.
-"""
+"""Puts a `Watch` around every scheduler that is built: hooks on the classes of ``deepinfer._C.engine``."""
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from ...requests import PoolRow, SchedulerRecorder
-from ...requests.spool import said
+from ..hooked import Guard, Hook, Unknown, either, say, wrap
 from .config import arguments, config
 from .watch import Watch
 
-__all__ = ["METHODS", "Unknown", "start"]
-
-METHODS = (
-    "__init__", "try_allocate_seq", "add_sequence", "abort_sequence", "set_schedulable", "schedule",
-    "process_outputs", "free_seq", "fork_seq", "get_num_unfinished_seqs", "get_num_preempted_seqs",
-)  # fmt: skip
-"""Of the scheduler; all of them are used."""
-
-
-class Unknown(Exception):
-    """This build of DeepInfer does not have what is recorded."""
-
+__all__ = ["HOOKS", "METHODS", "Unknown", "start"]
 
 _installed = False
 _units: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _watches: WeakKeyDictionary[Any, Watch] = WeakKeyDictionary()
+
+
+class _Listener:
+    """Listens where no scheduler is recorded yet."""
+
+    def __init__(self, view: Any = None) -> None:
+        self.view = view
+        self.guard = Guard(lambda fault: say("DeepInfer's", fault))
+
+
+_pools = _Listener()
+"""Hears how many units each block manager has. Where that fails no scheduler is recorded any more."""
 
 
 def start(module: Any) -> None:
@@ -59,46 +53,28 @@ def start(module: Any) -> None:
         raise Unknown(f"its scheduler has no {', '.join(missing) or 'pool'}")
     _installed = True
     view = getattr(module, "view", None)
-    _wrap(manager, "__init__", _manager)
-    _wrap(scheduler, "__init__", functools.partial(_scheduler, view))
-    for name, wrapper in _WRAPPERS.items():
-        _wrap(scheduler, name, wrapper)
+    wrap(manager, "__init__", POOL_BUILT, lambda self: _pools)
+    wrap(scheduler, "__init__", BUILT, lambda self: _Listener(view))
+    for name, hook in HOOKS.items():
+        wrap(scheduler, name, hook, _watching)
 
 
-def _wrap(of: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(of, name)
-
-    @functools.wraps(original)
-    def method(self: Any, *given: Any, **named: Any) -> Any:
-        return wrapper(original, self, *given, **named)
-
-    setattr(of, name, method)
-
-
-def _tell(scheduler: Any, what: Callable[..., Any], *told: Any) -> Any:
-    """Tell the watch something; whatever goes wrong ends the recording of this scheduler."""
+def _watching(scheduler: Any) -> Watch | None:
     try:
-        return what(*told)
-    except Exception as error:
-        _watches.pop(scheduler, None)
-        directory = os.environ.get("TAPEDELAY_SPOOL", "")
-        said(directory, f"DeepInfer's scheduler is not recorded any more ({type(error).__name__}: {error})")
+        return _watches.get(scheduler)
+    except TypeError:  # a class that cannot be referred to weakly: it was said when one was built
         return None
 
 
-def _manager(original: Any, self: Any, *given: Any, **named: Any) -> None:
-    original(self, *given, **named)
-    num_blocks = given[0] if given else named.get("num_blocks")
-    if isinstance(num_blocks, int):
-        _units[self] = num_blocks
+def _pool_built(
+    listener: _Listener, manager: Any, note: None, result: None, num_blocks: int, *_: Any, **__: Any
+) -> None:
+    _units[manager] = int(num_blocks)
 
 
-def _scheduler(view: Any, original: Any, self: Any, *given: Any, **named: Any) -> None:
-    original(self, *given, **named)
-    _tell(self, _begin, view, self, given, named)
-
-
-def _begin(view: Any, scheduler: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _built(listener: _Listener, scheduler: Any, note: None, result: None, *given: Any, **named: Any) -> None:
+    if not _pools.guard.alive:
+        return
     bound = arguments(given, named)
     managers = [m for m in (bound["block_manager"], bound["state_manager"]) if m is not None]
     units = [_units[m] for m in managers]
@@ -107,9 +83,14 @@ def _begin(view: Any, scheduler: Any, given: tuple[Any, ...], named: dict[str, A
     pools = [PoolRow("kv", units[0], 1, block_size), *(PoolRow("state", n, 1) for n in units[1:])]
     recorder = SchedulerRecorder("deepinfer", _version(), settings, pools)
     if recorder.recording:
-        _watches[scheduler] = Watch(
-            recorder, managers, units, view, int(bound["eos_token_id"]), int(settings["max_model_len"])
-        )
+        known = ref(scheduler)
+
+        def end(fault: Exception) -> None:
+            _watches.pop(known(), None)
+            say("DeepInfer's", fault)
+
+        eos, longest = int(bound["eos_token_id"]), int(settings["max_model_len"])
+        _watches[scheduler] = Watch(Guard(end), recorder, managers, units, listener.view, eos, longest)
 
 
 def _version() -> str:
@@ -125,106 +106,81 @@ def _version() -> str:
     return str(told)
 
 
-def _try_allocate(original: Any, self: Any, seq: Any) -> Any:
-    done = original(self, seq)
-    watch = _watches.get(self)
-    if watch is not None and done:
-        _tell(self, watch.reserved, seq)
-    return done
+def _reserved(watch: Watch, scheduler: Any, note: None, done: bool, seq: Any) -> None:
+    if done:
+        watch.reserved(seq)
 
 
-def _add(original: Any, self: Any, seq: Any) -> Any:
-    result = original(self, seq)
-    watch = _watches.get(self)
-    if watch is not None:
-        _tell(self, lambda: watch.submit(seq, self.get_num_unfinished_seqs()))
-    return result
+def _added(watch: Watch, scheduler: Any, note: None, result: Any, seq: Any) -> None:
+    watch.submit(seq, scheduler.get_num_unfinished_seqs())
 
 
-def _abort(original: Any, self: Any, request_ids: Any) -> Any:
-    watch = _watches.get(self)
-    if watch is None:
-        return original(self, request_ids)
-    begun = _tell(self, watch.abort, request_ids)
-    try:
-        return original(self, request_ids)
-    finally:
-        if begun:
-            _tell(self, watch.aborted)
+def _aborts(watch: Watch, scheduler: Any, request_ids: Any) -> bool:
+    return watch.abort(request_ids)
 
 
-def _set_schedulable(original: Any, self: Any, request_id: Any) -> Any:
-    result = original(self, request_id)
-    watch = _watches.get(self)
-    if watch is not None:
-        _tell(self, watch.set_schedulable, request_id)
-    return result
+def _aborted(watch: Watch, scheduler: Any, begun: bool) -> None:
+    if begun:
+        watch.aborted()
 
 
-def _schedule(original: Any, self: Any, sequence_metadata_pool: Any) -> Any:
-    watch = _watches.get(self)
-    if watch is None:
-        return original(self, sequence_metadata_pool)
-    _tell(self, lambda: watch.step(self.decode_step))
-    try:
-        metadata, outputs = result = original(self, sequence_metadata_pool)
-    except BaseException:
-        _tell(self, watch.failed)
-        raise
-    _tell(self, watch.scheduled, self, metadata, outputs)
-    return result
+def _made_schedulable(watch: Watch, scheduler: Any, note: None, result: Any, request_id: Any) -> None:
+    watch.set_schedulable(request_id)
 
 
-def _process(
-    original: Any,
-    self: Any,
+def _schedules(watch: Watch, scheduler: Any, sequence_metadata_pool: Any) -> None:
+    watch.step(scheduler.decode_step)
+
+
+def _scheduled(watch: Watch, scheduler: Any, note: None, result: Any, sequence_metadata_pool: Any) -> None:
+    metadata, outputs = result
+    watch.scheduled(scheduler, metadata, outputs)
+
+
+def _processes(watch: Watch, scheduler: Any, scheduler_outputs: Any, *_: Any, **__: Any) -> None:
+    watch.output(scheduler_outputs)
+
+
+def _processed(
+    watch: Watch,
+    scheduler: Any,
+    note: None,
+    result: Any,
     scheduler_outputs: Any,
     accepted_token_ids: Any,
     output_token_ids: Any,
     so_status: Any,
-) -> Any:
-    watch = _watches.get(self)
-    if watch is None:
-        return original(self, scheduler_outputs, accepted_token_ids, output_token_ids, so_status)
-    _tell(self, watch.output, scheduler_outputs)
-    try:
-        result = original(self, scheduler_outputs, accepted_token_ids, output_token_ids, so_status)
-    except BaseException:
-        _tell(self, watch.failed)
-        raise
-    _tell(
-        self,
-        lambda: watch.answered(
-            scheduler_outputs, result[1].tolist(), output_token_ids.tolist(), self.get_num_unfinished_seqs()
-        ),
-    )
-    return result
+) -> None:
+    pushed, tokens = result[1].tolist(), output_token_ids.tolist()
+    watch.answered(scheduler_outputs, pushed, tokens, scheduler.get_num_unfinished_seqs())
 
 
-def _free(original: Any, self: Any, seq: Any) -> Any:
-    result = original(self, seq)
-    watch = _watches.get(self)
-    if watch is not None:
-        _tell(self, watch.freed, seq)
-    return result
+def _failed(watch: Watch, scheduler: Any, note: None) -> None:
+    watch.failed()
 
 
-def _fork(original: Any, self: Any, *given: Any, **named: Any) -> Any:
-    if _watches.pop(self, None) is not None:
-        said(
-            os.environ.get("TAPEDELAY_SPOOL", ""),
-            "DeepInfer's scheduler is not recorded any more (a request was forked)",
-        )
-    return original(self, *given, **named)
+def _freed(watch: Watch, scheduler: Any, note: None, result: Any, seq: Any) -> None:
+    watch.freed(seq)
 
 
-_WRAPPERS: dict[str, Callable[..., Any]] = {
-    "try_allocate_seq": _try_allocate,
-    "add_sequence": _add,
-    "abort_sequence": _abort,
-    "set_schedulable": _set_schedulable,
-    "schedule": _schedule,
-    "process_outputs": _process,
-    "free_seq": _free,
-    "fork_seq": _fork,
+def _forks(watch: Watch, *_: Any, **__: Any) -> None:
+    raise Unknown("a request was forked")
+
+
+POOL_BUILT = Hook(after=_pool_built)
+"""Around the constructor of a block manager."""
+BUILT = Hook(after=_built)
+"""Around the constructor of a scheduler."""
+HOOKS: dict[str, Hook] = {
+    "try_allocate_seq": Hook(after=_reserved),
+    "add_sequence": Hook(after=_added),
+    "abort_sequence": either(_aborts, _aborted),
+    "set_schedulable": Hook(after=_made_schedulable),
+    "schedule": Hook(_schedules, _scheduled, _failed),
+    "process_outputs": Hook(_processes, _processed, _failed),
+    "free_seq": Hook(after=_freed),
+    "fork_seq": Hook(before=_forks),
 }
+"""Around the other methods of a scheduler."""
+METHODS = ("__init__", *HOOKS, "get_num_unfinished_seqs", "get_num_preempted_seqs")
+"""Of the scheduler; all of them are used."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...requests import SchedulerRecorder
+from ..hooked import Guard
 
 __all__ = ["Watch"]
 
@@ -41,6 +42,8 @@ class Watch:
 
     Parameters
     ----------
+    guard : Guard
+        Takes what goes wrong in here.
     recorder : SchedulerRecorder
         Told everything.
     managers : sequence of BlockManager
@@ -57,6 +60,7 @@ class Watch:
 
     def __init__(
         self,
+        guard: Guard,
         recorder: SchedulerRecorder,
         managers: Sequence[Any],
         units: Sequence[int],
@@ -64,6 +68,7 @@ class Watch:
         eos: int,
         max_model_len: int,
     ) -> None:
+        self.guard = guard
         self._to = recorder
         self._managers, self._units, self._view = managers, units, view
         self._eos, self._max_model_len = eos, max_model_len

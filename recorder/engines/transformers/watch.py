@@ -1,18 +1,20 @@
 """Watches the cache and scheduler of transformers' continuous batching: which unit goes to whom, who ends.
 
-Wrappers around methods of the engine's own classes; they call the method first and tell a `Sink` what it did.
-An object without a sink pays one look-up. The recorder and the rerun watch through the same wrappers, so what
-one writes is what the other compares.
+Hooks around methods of the engine's own classes tell a `Sink` what they did. An object without a sink pays
+one look-up. The recorder and the rerun watch through the same hooks, so what one writes is what the other
+compares.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..hooked import Guard, Hook, Unknown, either, wrap
+
 __all__ = [
+    "HOOKS",
     "PACKAGE",
     "Sink",
     "Unknown",
@@ -21,6 +23,7 @@ __all__ = [
     "free_count",
     "free_units",
     "module",
+    "owner_of",
     "patch",
     "pools",
 ]
@@ -35,12 +38,19 @@ ATTRIBUTE = "_tapedelay_sink"
 """Name under which a watched object keeps its sink."""
 
 
-class Unknown(Exception):
-    """This version of transformers does not have what is watched; says which."""
-
-
 class Sink(Protocol):
-    """Who is told."""
+    """Who is told.
+
+    Attributes
+    ----------
+    guard : Guard
+        Takes what goes wrong in a hook or in a sink.
+    offloading : bool
+        Set while the engine takes requests off the cache: it finishes each and queues it anew.
+    """
+
+    guard: Guard
+    offloading: bool
 
     def blocks(self, action: str, pool: int, units: Sequence[int], request_id: str) -> None:
         """Units changed hands: ``alloc``, ``share`` (found by their content, owned or kept), ``free``."""
@@ -82,114 +92,110 @@ def detach(cache: Any, scheduler: Any, offloading: Any) -> None:
             delattr(watched, ATTRIBUTE)
 
 
-def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replace a method by ``around(method, self, *args, **kwargs)``, once.
-
-    Raises
-    ------
-    Unknown
-        The class has no such method.
-    """
-    method = owner.__dict__.get(name)
-    if method is None:
-        raise Unknown(f"{owner.__name__} has no {name}")
-    if getattr(method, ATTRIBUTE, False):
-        return
-
-    @functools.wraps(method)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(method, self, *args, **kwargs)
-
-    setattr(wrapper, ATTRIBUTE, True)
-    setattr(owner, name, wrapper)
-
-
 def patch() -> None:
-    """Put the wrappers around the methods of the cache and the scheduler. A second call does nothing.
+    """Put the hooks around the methods of the cache and the scheduler. A second call does nothing.
 
     Raises
     ------
     Unknown
         A class or method is missing.
     """
-    base = module("cache_allocators.cache_allocator").CacheAllocator
-    full = module("cache_allocators.full_attention").FullAttentionCacheAllocator
-    wrap(full, "allocate_cache_to_request", _allocate)
-    wrap(base, "acquire_prefix_blocks", _acquire)
-    wrap(base, "free_blocks", _free)
-    wrap(base, "mark_complete_blocks", _complete)
-    wrap(module("scheduler").Scheduler, "finish_request", _finish)
-    wrap(module("offloading_manager").OffloadingManager, "offload_requests", _offload)
+    for (where, owner, name), hook in HOOKS.items():
+        wrap(owner_of(where, owner), name, hook, _sink)
 
 
-def _allocate(method: Any, self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    if sink is None:
-        return method(self, request_id, *args, **kwargs)
-    before = len(self.block_table.get(request_id, ()))
-    result = method(self, request_id, *args, **kwargs)
-    table = self.block_table[request_id]
+def owner_of(where: str, name: str) -> Any:
+    """Return one of the engine's classes.
+
+    Raises
+    ------
+    Unknown
+        There is none of this name.
+    """
+    owner = getattr(module(where), name, None)
+    if owner is None:
+        raise Unknown(f"{PACKAGE}.{where} has no {name}")
+    return owner
+
+
+def _sink(watched: Any) -> Sink | None:
+    sink: Sink | None = watched.__dict__.get(ATTRIBUTE)
+    return sink
+
+
+def _holds(sink: Sink, allocator: Any, request_id: str, *_: Any, **__: Any) -> int:
+    """Return how many units a request has; it gets new ones in one call of sixteen."""
+    return len(allocator.block_table.get(request_id, ()))
+
+
+def _allocated(
+    sink: Sink, allocator: Any, before: int, result: Any, request_id: str, *_: Any, **__: Any
+) -> None:
+    table = allocator.block_table[request_id]
     if len(table) > before:
-        sink.blocks("alloc", self.index, table[before:], request_id)
-    return result
+        sink.blocks("alloc", allocator.index, table[before:], request_id)
 
 
-def _acquire(method: Any, self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    if sink is None:
-        return method(self, request_id, *args, **kwargs)
-    result = method(self, request_id, *args, **kwargs)
-    sink.blocks("share", self.index, list(self.block_table[request_id]), request_id)
-    return result
+def _acquired(
+    sink: Sink, allocator: Any, note: None, result: Any, request_id: str, *_: Any, **__: Any
+) -> None:
+    sink.blocks("share", allocator.index, list(allocator.block_table[request_id]), request_id)
 
 
-def _free(method: Any, self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    units = list(self.block_table.get(request_id, ())) if sink is not None else ()
-    result = method(self, request_id, *args, **kwargs)
-    if units and sink is not None:
-        sink.blocks("free", self.index, units, request_id)
-    return result
+def _units(sink: Sink, allocator: Any, request_id: str, *_: Any, **__: Any) -> list[int]:
+    """Return the units that a request has now."""
+    return list(allocator.block_table.get(request_id, ()))
 
 
-def _complete(method: Any, self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    if sink is None:
-        return method(self, request_id, *args, **kwargs)
-    before = list(self.block_table.get(request_id, ()))
-    result = method(self, request_id, *args, **kwargs)
-    for old, new in zip(before, self.block_table[request_id], strict=True):
-        if old != new:
-            sink.blocks("share", self.index, (new,), request_id)
-            sink.blocks("free", self.index, (old,), request_id)
-    sink.complete(self.index, self, request_id)
-    return result
+def _freed(
+    sink: Sink, allocator: Any, units: list[int], result: Any, request_id: str, *_: Any, **__: Any
+) -> None:
+    if units:
+        sink.blocks("free", allocator.index, units, request_id)
 
 
-def _finish(method: Any, self: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    result = method(self, request_id, *args, **kwargs)
-    if sink is not None:
+def _completed(
+    sink: Sink, allocator: Any, before: list[int], result: Any, request_id: str, *_: Any, **__: Any
+) -> None:
+    now = allocator.block_table[request_id]
+    if now != before:
+        for old, new in zip(before, now, strict=True):
+            if old != new:
+                sink.blocks("share", allocator.index, (new,), request_id)
+                sink.blocks("free", allocator.index, (old,), request_id)
+    sink.complete(allocator.index, allocator, request_id)
+
+
+def _finished(
+    sink: Sink, scheduler: Any, note: None, result: Any, request_id: str, *_: Any, **__: Any
+) -> None:
+    if not sink.offloading:
         sink.ended(request_id)
-    return result
 
 
-def _offload(method: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    sink = self.__dict__.get(ATTRIBUTE)
-    if sink is None:
-        return method(self, *args, **kwargs)
-    scheduler = self.scheduler
-    active = list(scheduler.active_requests)
-    # A request that is taken off is finished and queued anew by this call: that is a preemption.
-    saved = scheduler.__dict__.pop(ATTRIBUTE, None)
-    try:
-        return method(self, *args, **kwargs)
-    finally:
-        if saved is not None:
-            setattr(scheduler, ATTRIBUTE, saved)
-        for request_id in active:
-            if request_id not in scheduler.active_requests:
-                sink.preempted(request_id)
+def _offloads(sink: Sink, manager: Any, *_: Any, **__: Any) -> list[str]:
+    sink.offloading = True
+    return list(manager.scheduler.active_requests)
+
+
+def _offloaded(sink: Sink, manager: Any, active: list[str]) -> None:
+    sink.offloading = False
+    for request_id in active:
+        if request_id not in manager.scheduler.active_requests:
+            sink.preempted(request_id)
+
+
+_BASE = ("cache_allocators.cache_allocator", "CacheAllocator")
+_FULL = ("cache_allocators.full_attention", "FullAttentionCacheAllocator")
+HOOKS: dict[tuple[str, str, str], Hook] = {
+    (*_FULL, "allocate_cache_to_request"): Hook(_holds, _allocated),
+    (*_BASE, "acquire_prefix_blocks"): Hook(after=_acquired),
+    (*_BASE, "free_blocks"): Hook(_units, _freed),
+    (*_BASE, "mark_complete_blocks"): Hook(_units, _completed),
+    ("scheduler", "Scheduler", "finish_request"): Hook(after=_finished),
+    ("offloading_manager", "OffloadingManager", "offload_requests"): either(_offloads, _offloaded),
+}
+"""Module, class and method, and what listens there."""
 
 
 def pools(cache: Any) -> list[tuple[str, int, int, int | None]]:

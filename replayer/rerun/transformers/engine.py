@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....recorder.engines.hooked import Guard
 from ....recorder.engines.transformers import watch
 from ..protocol import (
     Answer,
@@ -77,6 +78,8 @@ class TransformersEngine:
         self._events: list[Decision | BlockChange] = []
         self._emitted: list[tuple[int, tuple[int, ...]]] = []
         self._faults: dict[tuple[str, str], None] = {}
+        self.guard = Guard(_raise)
+        self.offloading = False
         watch.attach(self._cache, self._scheduler, self._offloading, self)
 
     # --- inputs ---
@@ -374,3 +377,7 @@ class TransformersEngine:
         events, self._events = tuple(self._events), []
         emitted, self._emitted = tuple(self._emitted), []
         return Reaction(events, handle, emitted)
+
+
+def _raise(fault: Exception) -> None:
+    raise fault
