@@ -197,8 +197,8 @@ class SchedulerRecorder:
         word: str | None = None,
         decode_only: bool | None = None,
         step: int | None = None,
-    ) -> None:
         arrive_ns: int | None = None,
+    ) -> None:
         """Begin an input; `end` must follow, whatever the engine does.
 
         Parameters
@@ -368,6 +368,7 @@ class SchedulerRecorder:
         word: str | None,
         decode_only: bool | None,
         step: int | None,
+        arrive_ns: int | None,
     ) -> None:
         thread = threading.get_ident()
         if self._depth:
@@ -401,7 +402,6 @@ class SchedulerRecorder:
         self._input = [
             INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
             decode_only, _whole(value), None if word is None else _word(word), _whole(arrive_ns),
-        arrive_ns: int | None,
         ]  # fmt: skip
 
     def _end(self, *, whole: bool = False) -> None:

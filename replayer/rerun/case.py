@@ -291,13 +291,13 @@ class _Reader:
         last = self._flag(args, _LAST)
         request = self._request(args)
         tokens, value = self._integer(values, "tokens", 0), self._integer(values, "value", None)
+        arrive = self._integer(values, "arrive", None)
         self._over(kind, args, values)
         self._make(tokens)
         return Input(kind, request=request, tokens=tokens, value=value, last=last, arrive_ns=arrive)
 
     def _priority(self, kind: str, args: list[str], values: dict[str, str | None]) -> Input:
         request = self._request(args)
-        arrive = self._integer(values, "arrive", None)
         value = integer(self._spot, args.pop(0) if args else None, "priority")
         self._over(kind, args, values)
         return Input(kind, request=request, value=value)

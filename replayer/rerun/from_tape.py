@@ -187,6 +187,7 @@ def _input(given: RecordedInput, requests: Mapping[int, RecordedRequest]) -> Inp
         decode_only=given.decode_only,
         last=last,
         submission=submission,
+        arrive_ns=given.arrive_ns,
         step=given.step if given.kind in ("step", "output") else None,
         answers=answers,
     )
@@ -209,7 +210,6 @@ def _recorded(given: RecordedInput) -> Recorded:
     events: list[Decision | BlockChange] = []
     for event in given.events:
         if isinstance(event, Changed):
-        arrive_ns=given.arrive_ns,
             events.append(BlockChange(event.action, event.pool, event.units, event.request))
         else:
             events.append(Decision(event.kind, event.request, event.tokens, event.computed_tokens))

@@ -40,11 +40,11 @@ class Input:
     decode_only : bool
         The step may only decode.
     last : bool
-    arrive_ns : int or None
-        Of a ``next_chunk``: the arrival that its request is sorted by from then on.
         Of a ``next_chunk``: no other follows.
     submission : Submission or None
         Of a ``submit``: the request.
+    arrive_ns : int or None
+        Of a ``next_chunk``: the arrival that its request is sorted by from then on.
     step : int or None
         The number of the step that a ``step`` makes; of an ``output`` the step that it answers, None: the
         oldest in flight.
@@ -58,10 +58,10 @@ class Input:
     tokens: int | None = None
     value: int | None = None
     word: str | None = None
-    arrive_ns: int | None = None
     decode_only: bool = False
     last: bool = False
     submission: Submission | None = None
+    arrive_ns: int | None = None
     step: int | None = None
     answers: tuple[Answer, ...] | None = None
 
