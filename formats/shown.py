@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-__all__ = ["plural", "printable", "quoted"]
+__all__ = ["ordinal", "plural", "printable", "quoted"]
 
 
 def printable(text: str) -> str:
@@ -34,3 +34,9 @@ def quoted(path: str | Path) -> str:
 def plural(count: int, word: str, words: str = "") -> str:
     """Return ``1 race`` or ``1,423 races``."""
     return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``13th``, ``1,422nd``."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
+    return f"{number:,}{ending}"

@@ -86,7 +86,12 @@ def workers_of(
     return lambda: Worker(engine, python=python, timeout_s=timeout_s)
 
 
-def rerun_strict(recording: Recording, make: Callable[[], Worker]) -> Strict:
+def rerun_strict(
+    recording: Recording,
+    make: Callable[[], Worker],
+    *,
+    progress: Callable[[str], None] = lambda doing: None,
+) -> Strict:
     """Rerun a recording exactly, and compare.
 
     Parameters
@@ -94,6 +99,8 @@ def rerun_strict(recording: Recording, make: Callable[[], Worker]) -> Strict:
     recording : Recording
     make : callable
         Makes a worker.
+    progress : callable, optional
+        Told what begins, in words.
 
     Raises
     ------
@@ -108,7 +115,9 @@ def rerun_strict(recording: Recording, make: Callable[[], Worker]) -> Strict:
         "recorded": [r.as_dict() for r in recording.recorded],
     }
     with make() as worker:
+        progress(f"starting {recording.scenario.engine}")
         worker.start()
+        progress("rerunning as recorded")
         try:
             answer = worker.ask(message)
         except Died as e:

@@ -30,6 +30,14 @@ class Budget:
         """Return it as `budget_of` takes it."""
         return f"{self.seconds:g}s" if self.seconds is not None else f"{self.runs} runs"
 
+    def spent(self, runs: int, seconds: float) -> tuple[int, int]:
+        """Return how much of it is used up, and all of it: both in runs, or both in seconds."""
+        if self.seconds is not None:
+            total = max(1, round(self.seconds))
+            return min(int(seconds), total), total
+        total = self.runs or 1
+        return min(runs, total), total
+
 
 def budget_of(text: str) -> Budget:
     """Return the budget of ``60s``, ``5m``, ``1h``, ``500 runs`` or ``500``.

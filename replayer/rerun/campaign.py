@@ -9,20 +9,24 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-from ...formats.errors import UsageError
+from ...formats.errors import InfrastructureError, Unsupported
+from .asked import check_only, check_plant
 from .budget import Budget
 from .crew import Crew, Told
-from .plan import Facts, aimed, possible_actions, random_recipes, variants
+from .outcome import Found, Outcome, Planted
+from .plan import Facts, aimed, random_recipes, variants
 from .recipe import Recipe
 from .reducing import reduce_death, reduce_inside
 from .scenario import Scenario
 from .violation import CRASH, HANG, Violation
 from .workers import Died, Worker
 
-__all__ = ["Campaign", "Found", "Outcome", "Planted"]
+__all__ = ["PERTURBING", "Campaign"]
+
+PERTURBING = "perturbing"
+"""What goes on, as `progress` is told it, while the budget is spent."""
 
 _SAME_AIM = 3
 """Variants in which the same aim is tried, for each part of the aims."""
@@ -33,118 +37,6 @@ _PLANT_S = 20.0
 _PLANT_SHARE = 0.25
 _REDUCE_S = 30.0
 _TROUBLES = 5
-
-
-@dataclass(slots=True)
-class Found:
-    """One kind of violation.
-
-    Attributes
-    ----------
-    violation : Violation
-        The one of its kind that took the fewest inputs.
-    recipe : Recipe
-        What showed it.
-    count : int
-        Runs that showed it.
-    run : int
-        The how-manieth run was the first.
-    made : Scenario or None
-        What was really called then; None after a crash.
-    litmus : str
-        The reduced case as text, "" where it was not reduced.
-    reduced : Scenario or None
-        The reduced scenario.
-    minimal : bool
-        Whether the reduction came to its end.
-    reduce_runs : int
-        Runs that it took.
-    """
-
-    violation: Violation
-    recipe: Recipe
-    count: int = 1
-    run: int = 0
-    made: Scenario | None = None
-    litmus: str = ""
-    reduced: Scenario | None = None
-    minimal: bool = False
-    reduce_runs: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """What became of the planted fault.
-
-    Attributes
-    ----------
-    name : str
-        Which fault; "" where the adapter has none.
-    found : Violation or None
-        What showed it.
-    runs : int
-        Runs that were made with it.
-    """
-
-    name: str = ""
-    found: Violation | None = None
-    runs: int = 0
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a campaign found.
-
-    Attributes
-    ----------
-    engine, version : str
-    runs, calls, steps : int
-        Runs that were judged, calls into the engine and steps in them.
-    seconds : float
-        Time of the perturbed runs, without reductions.
-    found : dict of (str, str) to Found
-        By kind, first found first.
-    planted : Planted
-        Whether the machinery bites.
-    unjudged : Counter of str
-        Runs that ended early without a finding, by reason: they are not clean.
-    troubles : list of str
-        Runs that infrastructure kept from being judged, in words, the first few.
-    trouble_count : int
-        How many.
-    moments : Counter of (str, str)
-        How often some request was in a phase at a place: what there was to aim at.
-    actions : Counter of str
-        What was inserted, by action.
-    interrupted : bool
-        Ctrl-C ended it.
-    """
-
-    engine: str
-    version: str = ""
-    runs: int = 0
-    calls: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    found: dict[tuple[str, str], Found] = field(default_factory=dict)
-    planted: Planted = field(default_factory=Planted)
-    unjudged: Counter[str] = field(default_factory=Counter)
-    troubles: list[str] = field(default_factory=list)
-    trouble_count: int = 0
-    moments: Counter[tuple[str, str]] = field(default_factory=Counter)
-    actions: Counter[str] = field(default_factory=Counter)
-    interrupted: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """``found``, ``failed`` (infrastructure), ``cannot judge`` or ``clean``."""
-        if self.found:
-            return "found"
-        if self.trouble_count:
-            return "failed"
-        if self.planted.found is None or not self.runs or self.unjudged.total() * 2 > self.runs:
-            return "cannot judge"
-        return "clean"
 
 
 class Campaign:
@@ -171,7 +63,7 @@ class Campaign:
     reduce_s : float
         Seconds for each reduction, 0: none.
     progress : callable, optional
-        Told after each run what there is so far.
+        Told what goes on, in words, and what there is so far: when something else begins and after each run.
 
     Attributes
     ----------
@@ -191,7 +83,7 @@ class Campaign:
         plant: str | None = None,
         plant_s: float = _PLANT_S,
         reduce_s: float = _REDUCE_S,
-        progress: Callable[[Outcome], None] | None = None,
+        progress: Callable[[str, Outcome], None] | None = None,
     ) -> None:
         self.outcome = Outcome(base.engine)
         self._base = base
@@ -218,28 +110,48 @@ class Campaign:
         InfrastructureError
             Its process does not work.
         """
-        with Crew(self._make, self._jobs, self._base.as_dict()) as crew:
-            self.outcome.version = str(crew.opened["version"])
-            self._start = time.monotonic()
-            try:
-                self._search(crew)
-            except KeyboardInterrupt:
-                self.outcome.interrupted = True
-            self.outcome.seconds = time.monotonic() - self._start
-            if self._reduce_s and not self.outcome.interrupted:
-                self._reduce(crew)
-        return self.outcome
+        out = self.outcome
+        try:
+            self._tell(f"starting {out.engine}")
+            with Crew(self._make, self._jobs, self._base.as_dict()) as crew:
+                out.version = str(crew.opened["version"])
+                self._start = time.monotonic()
+                try:
+                    self._search(crew)
+                finally:
+                    out.seconds = time.monotonic() - self._start
+                if self._reduce_s:
+                    self._reduce(crew)
+        except KeyboardInterrupt:
+            out.interrupted = True
+        except InfrastructureError as e:
+            if not out.found:
+                raise
+            self._trouble(e.found)  # what was found before is told all the same
+        return out
+
+    def _tell(self, doing: str) -> None:
+        if self.progress is not None:
+            self.progress(doing, self.outcome)
+
+    def _trouble(self, words: str) -> None:
+        self.outcome.trouble_count += 1
+        if len(self.outcome.troubles) < _TROUBLES:
+            self.outcome.troubles.append(words)
 
     # --- what is tried ---
 
     def _search(self, crew: Crew) -> None:
         facts = Facts.from_dict(crew.facts)
+        faults = [str(name) for name in crew.opened["faults"]]
+        if self._plant is not None:
+            check_plant(self._plant, faults)
         if self._only:
-            _check_only(facts, self._only, self._base.engine)
+            check_only(self._only, facts, self._base.engine)
             facts = _narrowed(facts, self._only)
         plain = [Recipe(), *variants(facts)]
         self._try(crew, plain)
-        self._plant_one(crew, plain, facts)
+        self._plant_one(crew, plain, facts, faults)
         for part in (0, 1, 2):
             self._try(crew, self._aims(plain[1:], facts, part))
         self._try(crew, self._kept(random_recipes(facts, self._seed)))
@@ -276,9 +188,8 @@ class Campaign:
     def _try(self, crew: Crew, recipes: Iterable[Recipe]) -> None:
         for told in crew.run(self._counted(recipes), goes_on=self._goes_on):
             self._take(told)
-            if self.progress is not None:
-                self.outcome.seconds = time.monotonic() - self._start
-                self.progress(self.outcome)
+            self.outcome.seconds = time.monotonic() - self._start
+            self._tell(PERTURBING)
 
     def _counted(self, recipes: Iterable[Recipe]) -> Iterator[tuple[Recipe, dict[str, Any]]]:
         for recipe in recipes:
@@ -295,9 +206,7 @@ class Campaign:
     def _take(self, told: Told) -> None:
         out, recipe = self.outcome, told.job
         if told.trouble:
-            out.trouble_count += 1
-            if len(out.troubles) < _TROUBLES:
-                out.troubles.append(f"{told.trouble} ({recipe.text()})")
+            self._trouble(f"{told.trouble} ({recipe.text()})")
         if told.violation is not None:
             out.runs += 1
             self._find(told.violation, recipe, None)
@@ -333,20 +242,10 @@ class Campaign:
 
     # --- the planted fault ---
 
-    def _plant_one(self, crew: Crew, plain: list[Recipe], facts: Facts) -> None:
+    def _plant_one(self, crew: Crew, plain: list[Recipe], facts: Facts, faults: list[str]) -> None:
         """Plant faults, one after the other, until one is found: the machinery bites."""
-        names = [str(n) for n in crew.opened["faults"]]
-        if self._plant is not None:
-            if self._plant not in names:
-                raise UsageError(
-                    f"--plant {self._plant}",
-                    expected=f"one of {', '.join(names)}" if names else "an adapter that has faults to plant",
-                    next_step="leave the option out",
-                )
-            names = [self._plant]
-        elif names:
-            turn = self._seed % len(names)
-            names = names[turn:] + names[:turn]
+        turn = self._seed % max(1, len(faults))
+        names = [*faults[turn:], *faults[:turn]] if self._plant is None else [self._plant]
         start = time.monotonic()
         most_s = max(self._plant_s, _PLANT_SHARE * (self._budget.seconds or 0.0))
         runs = 0
@@ -373,6 +272,7 @@ class Campaign:
         suspects: list[tuple[Recipe, Violation]] = []
         for told in crew.run(jobs, goes_on=lambda: not suspects and time.monotonic() < until):
             runs += 1
+            self._tell(f"looking for the planted fault {name}")
             suspects.extend((told.job, v) for v in self._bitten(told)[:1])
         for recipe, violation in suspects:
             # It must be the fault's: without it the same run does not show that.
@@ -393,33 +293,24 @@ class Campaign:
     # --- reduction ---
 
     def _reduce(self, crew: Crew) -> None:
-        for found in self.outcome.found.values():
+        kinds = self.outcome.found
+        for number, found in enumerate(kinds.values(), 1):
+            violation = found.violation
+            self._tell(f"reducing {number} of {len(kinds)}: {violation.invariant} {violation.what}")
             try:
-                if found.violation.invariant in (CRASH, HANG):
-                    cut = reduce_death(crew, found.recipe, found.violation, self._reduce_s)
+                if violation.invariant in (CRASH, HANG):
+                    cut = reduce_death(crew, found.recipe, violation, self._reduce_s)
                 elif found.made is not None:
-                    cut = reduce_inside(crew, found.made, found.violation, self._reduce_s)
+                    cut = reduce_inside(crew, found.made, violation, self._reduce_s)
                 else:
                     continue
             except Died as e:
-                self.outcome.troubles.append(f"not reduced: {e.words}")
-                continue
-            except KeyboardInterrupt:
-                self.outcome.interrupted = True
-                return
-            found.litmus, found.reduced = cut.litmus, cut.scenario
-            found.minimal, found.reduce_runs = cut.minimal, cut.runs
-
-
-def _check_only(facts: Facts, only: frozenset[str], engine: str) -> None:
-    """Raise a `UsageError` where nothing of `only` can be tried: the search for one would not end."""
-    possible = possible_actions(facts)
-    if only.isdisjoint(possible):
-        raise UsageError(
-            f"--only {', '.join(sorted(only))}",
-            expected=f"what {engine} can be given on this recording: {', '.join(possible) or 'nothing'}",
-            next_step=f"say --only {possible[0]}, or leave it out" if possible else "leave it out",
-        )
+                found.unreduced = e.words
+            except (InfrastructureError, Unsupported) as e:
+                found.unreduced = e.found
+            else:
+                found.litmus, found.reduced = cut.litmus, cut.scenario
+                found.minimal, found.reduce_runs = cut.minimal, cut.runs
 
 
 def _narrowed(facts: Facts, only: frozenset[str]) -> Facts:

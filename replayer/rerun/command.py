@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +21,21 @@ from ...formats.commands.common import (
     say,
     say_next,
 )
-from ...formats.commands.progress import progress
+from ...formats.commands.progress import stages
 from ...formats.disk import cannot_write, check_output, write_text
 from ...formats.errors import UsageError
 from ...formats.load import load_tape
 from ...formats.sequence import is_sequence_file
+from ...formats.shown import plural
 from .api import TIMEOUT_S, Strict, rerun_case, rerun_strict, workers_of
+from .asked import check_asked
 from .budget import Budget, budget_of
-from .campaign import Campaign, Outcome
+from .campaign import PERTURBING, Campaign
 from .from_tape import recording_of
+from .outcome import Outcome
 from .recipe import ACTIONS
 from .render import campaign_dict, case_dict, render_campaign, render_case, render_strict, strict_dict
+from .violation import Violation
 
 __all__ = ["rerun_command"]
 
@@ -38,6 +43,7 @@ _CODES = {"clean": 0, "found": 1, "cannot judge": 4, "failed": 5}
 _INTERRUPTED = 130
 _PLAIN = re.compile(r"[^A-Za-z0-9]+")
 _CASE = re.compile(r"[0-9]{3,}-.*\.litmus")
+_MOST_NAME = 60
 _MOST_JOBS = 256
 _MOST_TIMEOUT_S = 86_400.0
 
@@ -113,6 +119,12 @@ def rerun_command(
         raise UsageError(
             f"--only {unknown[0]}", expected=f"one of {', '.join(ACTIONS)}", next_step="say --only abort"
         )
+    if python is not None and shutil.which(python) is None:
+        raise UsageError(
+            f"--python {quoted(python)}",
+            expected="an interpreter, the one that has the engine",
+            next_step="name its file, such as .venv/bin/python",
+        )
     spent = budget_of(budget)
     if tape.suffix == ".litmus" or is_sequence_file(tape):
         return _case(tape, engine, python, timeout, as_json)
@@ -147,7 +159,9 @@ class _Asked:
 
 
 def _case(path: Path, engine: str | None, python: str | None, timeout_s: float, as_json: bool) -> int:
-    case = rerun_case(path, engine=engine, python=python, timeout_s=timeout_s)
+    with stages() as show:
+        show(f"rerunning {path.name}", "", 0, None)
+        case = rerun_case(path, engine=engine, python=python, timeout_s=timeout_s)
     code = 1 if case.violations else 4 if case.reason else 0
     if as_json:
         print_json({"file": str(path), **case_dict(case), "exit_code": code})
@@ -162,8 +176,12 @@ def _case(path: Path, engine: str | None, python: str | None, timeout_s: float, 
 def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool) -> int:
     adapter = asked.engine if asked.engine is not None and ":" in asked.engine else None
     recorded = None if adapter else asked.engine
-    recording = recording_of(load_tape(asked.tape), engine=recorded, scheduler=asked.scheduler)
+    with stages() as show:
+        show(f"reading {asked.tape.name}", "", 0, None)
+        recording = recording_of(load_tape(asked.tape), engine=recorded, scheduler=asked.scheduler)
     scenario = recording.scenario
+    if adapter is None and not only_strict:
+        check_asked(scenario, asked.only, asked.plant)
     make = workers_of(adapter or scenario.engine, python=asked.python, timeout_s=asked.timeout_s)
     name = asked.tape.name
     told: dict[str, Any] = {
@@ -176,13 +194,15 @@ def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool)
     }
     code = 0
     if asked.write is not None and not only_strict:
-        _make_folder(
+        _check_folder(
             asked.write, asked.force
-        )  # what takes minutes is not lost to a folder that takes nothing
+        )  # what takes minutes is not lost to a place that takes nothing
     strict: Strict | None = None
     if not only_perturbed:
-        with progress(f"rerunning {name}", wanted=True):
-            strict = rerun_strict(recording, make)
+        with stages() as show:
+            strict = rerun_strict(
+                recording, make, progress=lambda doing: show(f"{name}: {doing}", "", 0, None)
+            )
         told["strict"] = strict_dict(strict)
         told["version"] = strict.version
         code = 1 if strict.divergence is not None or strict.violations else 0
@@ -212,18 +232,14 @@ def _tape(asked: _Asked, only_strict: bool, only_perturbed: bool, as_json: bool)
 
 
 def _campaign(asked: _Asked, campaign: Campaign) -> Outcome:
-    budget = asked.budget
-    with progress(f"perturbing {asked.tape.name}", wanted=True) as shown:
-        if shown is not None:
-            show = shown
+    with stages() as show:
 
-            def told(out: Outcome) -> None:
-                if budget.seconds is not None:
-                    show(min(int(out.seconds), int(budget.seconds)), int(budget.seconds))
-                elif budget.runs is not None:
-                    show(min(out.runs, budget.runs), budget.runs)
+        def told(doing: str, out: Outcome) -> None:
+            more = f", {plural(len(out.found), 'kind')} found" if out.found else ""
+            done, total = asked.budget.spent(out.runs, out.seconds) if doing == PERTURBING else (0, None)
+            show(f"{asked.tape.name}: {doing}", more, done, total)
 
-            campaign.progress = told
+        campaign.progress = told
         return campaign.run()
 
 
@@ -233,10 +249,11 @@ def _written(asked: _Asked, out: Outcome) -> dict[tuple[str, str], str]:
         return {}
     files: dict[tuple[str, str], str] = {}
     cases = [f for f in out.found.values() if f.litmus]
+    if cases:
+        _make_folder(asked.write)
     for number, found in enumerate(cases, 1):
         violation = found.violation
-        what = _PLAIN.sub("-", f"{violation.invariant}-{violation.what}").strip("-")[:60].strip("-")
-        path = asked.write / f"{number:03}-{what}.litmus"
+        path = asked.write / f"{number:03}-{_name(violation)}.litmus"
         check_output(path, force=asked.force)
         write_text(path, found.litmus)
         files[violation.kind] = str(path)
@@ -245,17 +262,37 @@ def _written(asked: _Asked, out: Outcome) -> dict[tuple[str, str], str]:
     return files
 
 
-def _make_folder(folder: Path, force: bool) -> None:
-    """Make the folder of the cases, and see that they can be written."""
+def _name(violation: Violation) -> str:
+    """Return a violation as a part of a file's name, cut at the end of a word."""
+    words = _PLAIN.split(f"{violation.invariant} {violation.what}")
+    name = ""
+    for word in filter(None, words):
+        longer = f"{name}-{word}" if name else word[:_MOST_NAME]
+        if len(longer) > _MOST_NAME:
+            break
+        name = longer
+    return name
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """See that cases can be written there, without making the folder: perhaps there will be none."""
+    wanted = folder.absolute()
+    nearest = next(p for p in (wanted, *wanted.parents) if p.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
-        there = sorted(p for p in folder.iterdir() if _CASE.fullmatch(p.name))
+        there = sorted(p for p in nearest.iterdir() if _CASE.fullmatch(p.name)) if nearest == wanted else []
     except OSError as e:
         raise cannot_write(folder, e) from None
     for path in there[:1]:
         check_output(path, force=force)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise cannot_write(folder, e) from None
 
 
 def _say_next(

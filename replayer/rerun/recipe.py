@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...formats.shown import ordinal
+
 __all__ = ["ACTIONS", "PLACES", "PRESSURES", "Aim", "Recipe"]
 
 PLACES = ("schedule", "between", "output")
@@ -34,6 +36,24 @@ ACTIONS = {
 PRESSURES = ("", "decode_only", "delay")
 """What goes on during a whole run: nothing; a decode-only step before each step while a prompt is in work;
 outputs as late as the depth allows."""
+
+
+_WHERE = {
+    "schedule": "before a schedule",
+    "between": "between a schedule and its output",
+    "output": "after an output",
+}
+_STATES = {
+    "any": "any request is there",
+    "in flight": "a request has output in flight",
+    "waiting": "a request waits",
+    "prefill": "a request is in the middle of its prompt",
+    "decode": "a request decodes",
+    "preempted": "a request is preempted",
+    "blocked": "a request cannot be scheduled yet",
+    "chunk": "a session waits for its next chunk",
+    "finished": "a request has ended and is still known",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +88,11 @@ class Aim:
     pick: int = 0
 
     def text(self) -> str:
-        """Return it in words."""
-        where = {
-            "schedule": "before a schedule",
-            "between": "between schedule and output",
-            "output": "after an output",
-        }
+        """Return it in words; they count from 1."""
         word = f" {self.word}" if self.word else ""
-        many = f" x{self.count}" if self.count > 1 else ""
-        who = "any request" if self.phase == "any" else f"a request in {self.phase}"
-        if self.phase == "in flight":
-            who = "a request with output in flight"
-        return f"{self.action}{word}{many} at {who}, {where[self.place]}, moment {self.nth}"
+        many = f" for {self.count} calls" if self.action == "pause" else f" x{self.count}" * (self.count > 1)
+        when = f"when {_STATES[self.phase]}, {_WHERE[self.place]}, the {ordinal(self.nth + 1)} time"
+        return f"{self.action}{word}{many} {when}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ class Recipe:
     def text(self) -> str:
         """Return it in words."""
         parts = [aim.text() for aim in self.aims]
-        parts += [f"less {key}" for key, _ in self.shrink]
+        parts += [f"{key} made smaller" for key, _ in self.shrink]
         parts += [f"{self.pressure} throughout"] * bool(self.pressure)
         parts += [f"arrivals {self.order}"] * (self.order != "recorded")
         parts += [f"R{r} {flag}" for r, flag in self.flags]

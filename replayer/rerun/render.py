@@ -9,7 +9,7 @@ from typing import Any
 from ...formats.sequence import INVARIANTS
 from ...formats.shown import plural
 from .api import Case, Strict
-from .campaign import Found, Outcome
+from .outcome import Found, Outcome
 from .scenario import Scenario
 from .strict import Difference, Divergence
 from .violation import CRASH, HANG, RAISED, Violation
@@ -121,6 +121,8 @@ def render_campaign(tape: str, out: Outcome, files: dict[tuple[str, str], str]) 
 
 def _planted(out: Outcome) -> str:
     planted = out.planted
+    if not planted.name and out.interrupted:
+        return "no fault was planted yet: nothing proves that this campaign would find one"
     if not planted.name:
         return "no fault was planted: nothing proves that this campaign would find one"
     runs = plural(planted.runs, "run")
@@ -141,6 +143,8 @@ def _found(number: int, found: Found, file: str) -> Iterator[str]:
         done = "" if found.minimal else ", not to the end"
         yield f"  reduced to {size} in {plural(found.reduce_runs, 'run')}{done}" + f": {file}" * bool(file)
         yield from inputs_shown(reduced)
+    elif found.unreduced:
+        yield f"  not reduced: {found.unreduced}"
 
 
 def inputs_shown(reduced: Scenario) -> Iterator[str]:
@@ -219,6 +223,7 @@ def _found_dict(found: Found, file: str | None) -> dict[str, Any]:
         "first_run": found.run,
         "file": file,
         "litmus": found.litmus,
+        "unreduced": found.unreduced,
         "reduced": None
         if reduced is None
         else {

@@ -20,13 +20,13 @@ from .toy import ToyDriver
 __all__ = ["taped"]
 
 
-def taped(scenario: Scenario, folder: Path) -> Path:
-    """Run a scenario on the toy and write its tape."""
+def taped(scenario: Scenario, folder: Path, engine: str = "toy") -> Path:
+    """Run a scenario on the toy and write its tape, as one of this engine."""
     spool = folder / "spool"
     spool.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAPEDELAY_SPOOL", str(spool))
-        _recorded(scenario)
+        _recorded(scenario, engine)
     tape = collect_all(spool)
     assert isinstance(tape, Tape)
     path = folder / "toy.tape"
@@ -34,12 +34,12 @@ def taped(scenario: Scenario, folder: Path) -> Path:
     return path
 
 
-def _recorded(scenario: Scenario) -> None:
+def _recorded(scenario: Scenario, engine: str) -> None:
     made = run(scenario, ToyDriver())
     assert made.drained
     assert not made.violations
     recorder = SchedulerRecorder(
-        "toy",
+        engine,
         "1.0",
         scenario.config,
         [PoolRow(p.name, p.units, p.reserved, p.tokens_per_unit) for p in scenario.pools],

@@ -10,41 +10,13 @@ from typing import Any
 import pytest
 
 from tapedelay.formats.cli import run
-from tapedelay.replayer.rerun.campaign import Campaign
 from tapedelay.replayer.rerun.render import inputs_shown
 from tapedelay.replayer.rerun.scenario import Input, Scenario
 
 from .searching import RECORDINGS
 from .taping import taped
 
-HERE = Path(__file__).parent
 TOY = ("--engine", "toy:ToyDriver")
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return taped(RECORDINGS["plain"], tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture
-def tape(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recording of the toy, in a Python that can import the toy."""
-    monkeypatch.syspath_prepend(str(HERE))
-    return recorded
-
-
-@pytest.fixture
-def broken(tmp_path: Path, tape: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """An engine that keeps the units of what is aborted in the middle of its prompt."""
-    (tmp_path / "leaking.py").write_text(
-        "from toy import FAULTS, ToyDriver\n"
-        "planted = FAULTS['kept-mid-prefill'].planted()\n"
-        "planted.__enter__()\n"
-        "class Leaking(ToyDriver):\n"
-        "    pass\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return "--engine", "leaking:Leaking"
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -53,8 +25,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
-def test_clean(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rerun", str(tape), *TOY, "--budget", "150 runs"]) == 0
+def test_clean(tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = tmp_path / "not" / "made"
+    assert run(["rerun", str(tape), *TOY, "--budget", "150 runs", "--write", str(cases)]) == 0
+    assert not cases.parent.exists()
     out, err = capsys.readouterr()
     assert "strict: 1" in out
     assert "every decision, unit and count as recorded" in out
@@ -78,6 +52,7 @@ def test_found_reduced_and_run_again(
     assert first["says"] == "nothing is held when the scheduler is idle"
     assert first["reduced"]["requests"] == 1
     assert Path(first["file"]).parent == cases
+    assert Path(first["file"]).name == "001-I3-kv-held-when-idle-owner-aborted-in-prefill.litmus"
     assert run(["rerun", first["file"], *broken, "--json"]) == 1
     again = told(capsys)
     assert (first["invariant"], first["what"]) in {(v["invariant"], v["what"]) for v in again["violations"]}
@@ -175,9 +150,37 @@ def test_no_scheduler_and_no_engine(tape: Path, tmp_path: Path, capsys: pytest.C
     assert run(["rerun", str(tmp_path / "nothing.tape")]) == 3
 
 
-def test_a_python_that_is_not_there(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rerun", str(tape), *TOY, "--python", "/nonexistent/python"]) == 5
-    assert "--python" in capsys.readouterr().err
+@pytest.mark.parametrize("python", ["/nonexistent/python", "nosuchpython", "/", "not-executable"])
+def test_a_python_that_is_not_there(
+    tape: Path,
+    tmp_path: Path,
+    python: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("not-executable").touch(0o600)
+    assert run(["rerun", str(tape), *TOY, "--python", python]) == 2
+    assert f"--python {python}" in capsys.readouterr().err
+    assert run(["rerun", str(tmp_path / "case.litmus"), "--python", python]) == 2
+
+
+def test_what_the_engine_does_not_have_is_said_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = taped(RECORDINGS["plain"], tmp_path, engine="transformers")
+    started = tmp_path / "started"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {started}\n")
+    python.chmod(0o700)
+    words = ["rerun", str(theirs), "--python", str(python)]
+    assert run([*words, "--plant", "nothing"]) == 2
+    assert "units-kept-on-abort" in capsys.readouterr().err
+    assert run([*words, "--only", "pause"]) == 2
+    assert "next: say --only abort," in capsys.readouterr().err
+    assert not started.exists()
+    assert run([*words, "--plant", "units-kept-on-abort", "--only", "abort"]) == 5
+    assert started.exists()
 
 
 @pytest.mark.parametrize(
@@ -232,23 +235,7 @@ def test_where_nothing_can_be_written_is_said_first(
     (tmp_path / "file").touch()
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "001-I3-held.litmus").write_text("seq\n")
-    for place, code in ((tmp_path / "file", 5), (Path("/proc/cases"), 5), (tmp_path / "cases", 2)):
+    places = ((tmp_path / "file", 5), (tmp_path / "file" / "cases", 5), (Path("/proc/cases"), 5))
+    for place, code in (*places, (tmp_path / "cases", 2)):
         assert run(["rerun", str(tape), *broken, "--budget", "1h", "--write", str(place)]) == code
         assert capsys.readouterr().out == ""
-
-
-def test_interrupted(tape: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What there is so far is said, and no campaign that ended early is called clean."""
-    take = Campaign._take
-
-    def interrupt(self: Campaign, told: Any) -> None:
-        take(self, told)
-        if self.outcome.runs == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Campaign, "_take", interrupt)
-    assert run(["rerun", str(tape), *TOY, "--perturbed", "--budget", "1h", "--json"]) == 130
-    found = told(capsys)
-    assert found["exit_code"] == 130
-    assert found["perturbed"]["interrupted"]
-    assert found["perturbed"]["runs"] == 3

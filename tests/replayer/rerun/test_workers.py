@@ -11,8 +11,9 @@ import pytest
 
 from tapedelay.formats.errors import InfrastructureError, Unsupported
 from tapedelay.replayer.rerun.budget import budget_of
-from tapedelay.replayer.rerun.campaign import Campaign, Outcome
+from tapedelay.replayer.rerun.campaign import Campaign
 from tapedelay.replayer.rerun.crew import Crew
+from tapedelay.replayer.rerun.outcome import Outcome
 from tapedelay.replayer.rerun.recipe import Aim, Recipe
 from tapedelay.replayer.rerun.reducing import reduce_death
 from tapedelay.replayer.rerun.scenario import Scenario
