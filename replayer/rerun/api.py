@@ -193,6 +193,4 @@ def rerun_case(
 
 
 def _ended(died: Died, engine: str) -> InfrastructureError:
-    return InfrastructureError(
-        died.words, where=engine, next_step="run it again; if it happens again, see what ended the process"
-    )
+    return InfrastructureError(died.words, where=engine, next_step=died.next_step)

@@ -11,9 +11,10 @@ from ...formats.notation import Spot, integer, shown
 from ...formats.requests.words import ANSWER_WORDS
 from ...formats.sequence import INVARIANTS, Drive, DriveInput, PoolLine, Sequence
 from ..sequence import judge
+from .bounds import MOST_TOKENS, too_many_units
 from .drive import Limits, Run, run
 from .protocol import Answer, Driver, Pool, Submission
-from .scenario import MOST_TOKENS, Ending, Input, Scenario
+from .scenario import Ending, Input, Scenario
 from .smaller import prefixes_without
 
 __all__ = ["case_of", "drive_of", "run_to_show", "scenario_of"]
@@ -152,9 +153,9 @@ def _line(given: Input, endings: Mapping[int, Ending]) -> DriveInput:
         values["value"] = str(given.value)
     if given.tokens is not None:
         values["tokens"] = str(given.tokens)
-    if given.step is not None:
     if given.arrive_ns is not None:
         values["arrive"] = str(given.arrive_ns)
+    if given.step is not None:
         values["step"] = str(given.step)
     if given.answers is not None:
         args += [_answer_text(a) for a in given.answers] or [_NONE]
@@ -192,6 +193,10 @@ def scenario_of(sequence: Sequence) -> Scenario:
             next_step="judge it with `tapedelay check`; only cases that `rerun` wrote can be run again",
         )
     reader = _Reader(sequence.name)
+    pools = tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in drive.pools)
+    units = too_many_units(pools)
+    if units is not None:
+        raise reader.error(*units)
     for given in drive.inputs:
         reader.read(given)
     for request, of, _, _ in drive.prefixes:
@@ -202,7 +207,7 @@ def scenario_of(sequence: Sequence) -> Scenario:
         engine=drive.engine,
         engine_version=drive.engine_version,
         config=drive.config,
-        pools=tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in drive.pools),
+        pools=pools,
         inputs=tuple(reader.inputs),
         prefixes=drive.prefixes,
         endings=tuple(reader.endings),
@@ -250,6 +255,7 @@ class _Reader:
         numbers = {name: self._integer(values, key, low[key]) for key, name in _SUBMITTED.items()}
         self._over(kind, [], values)
         self._make(numbers["prompt_tokens"])
+        self._make(numbers["reserve_tokens"])
         self.submitted.add(request)
         if ends is not None:
             tokens, _, word = ends.partition("/")

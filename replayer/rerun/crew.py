@@ -15,7 +15,7 @@ from .workers import Died, Worker
 
 __all__ = ["Crew", "Told"]
 
-_POLL_S = 0.25
+_POLL_S = 0.05
 _MOST_DEATHS = 5
 
 
@@ -142,7 +142,8 @@ class Crew:
                 if again:
                     continue
                 return
-            for worker in _ready(busy):
+            _wait(busy)
+            for worker in list(busy):  # all of them: one that hangs or grows is found beside busy others
                 try:
                     answer = worker.receive()
                 except Died as e:
@@ -178,7 +179,7 @@ class Crew:
             raise InfrastructureError(
                 f"the engine's process ends again and again: {died.words}",
                 where="rerun",
-                next_step="see that the machine has memory for it, or say --jobs 1",
+                next_step=died.next_step,
             )
         yield Told(job, trouble=died.words)
 
@@ -188,10 +189,9 @@ class Crew:
         self.facts = worker.ask({"do": "base", "scenario": self._base}, limit_s=60.0)["facts"]
 
 
-def _ready(busy: Mapping[Worker, Any]) -> list[Worker]:
-    """Wait for some worker; all of them are looked at now and then, for those that hang."""
+def _wait(busy: Iterable[Worker]) -> None:
+    """Wait until some worker answers, or all are to be looked at again."""
     with selectors.DefaultSelector() as waiting:
         for worker in busy:
-            waiting.register(worker.fileno(), selectors.EVENT_READ, worker)
-        found = [key.data for key, _ in waiting.select(_POLL_S)]
-    return found or list(busy)
+            waiting.register(worker.fileno(), selectors.EVENT_READ)
+        waiting.select(_POLL_S)

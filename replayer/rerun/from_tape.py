@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...formats.errors import CannotJudge, UsageError
+from ...formats.errors import CannotJudge, InputError, UsageError
 from ...formats.requests.read import (
     Changed,
+    Decided,
     RecordedInput,
     RecordedRequest,
     RecordedScheduler,
@@ -17,8 +18,9 @@ from ...formats.requests.read import (
 )
 from ...formats.shown import plural
 from ...formats.tape import Tape
+from .bounds import Alive, too_many_units
 from .protocol import Answer, BlockChange, Decision, Pool, Submission
-from .scenario import MOST_TOKENS, Ending, Input, Scenario
+from .scenario import Ending, Input, Scenario
 from .strict import Recorded
 
 __all__ = ["Recording", "recording_of"]
@@ -69,6 +71,8 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
         The tape has none, or none of that engine.
     UsageError
         It has several and none is named, or the named one is another engine's.
+    InputError
+        It has more tokens or units than a process can hold.
     """
     every = read_schedulers(tape)
     if not every:
@@ -129,21 +133,39 @@ def _refuse_unrecorded(found: RecordedScheduler, tape: Tape) -> None:
 
 
 def _refuse_endless(found: RecordedScheduler, inputs: Iterable[RecordedInput], tape: Tape) -> None:
-    """Raise where a request has more tokens than a process can make."""
-    tokens = Counter({r.request: r.prompt_tokens for r in found.requests.values()})
-    for given in inputs:
-        if given.kind == "next_chunk" and given.request is not None:
-            tokens[given.request] += given.tokens or 0
-        for answer in given.answers:
-            tokens[answer.request] += answer.tokens
-    request, most = max(tokens.items(), key=lambda item: item[1], default=(0, 0))
-    if most > MOST_TOKENS:
-        raise CannotJudge(
-            f"request {request} has {most:,} tokens",
-            expected=f"at most {MOST_TOKENS:,}, since a rerun makes them in memory",
+    """Raise where there is more than the memory of a process can hold."""
+
+    def refuse(what: str, expected: str) -> None:
+        raise InputError(
+            what,
+            expected=expected,
             where=tape.where,
-            next_step="look at its inputs with: tapedelay info --dump",
+            next_step="look at its requests and pools with: tapedelay info --dump",
         )
+
+    units = too_many_units(_pools(found))
+    if units is not None:
+        refuse(*units)
+    alive = Alive(refuse)
+    for given in inputs:
+        if given.kind == "submit" and given.request is not None:
+            request = found.requests[given.request]
+            alive.arrives(request.request, max(request.prompt_tokens, request.reserve_tokens or 0))
+        elif given.kind == "next_chunk" and given.request is not None:
+            alive.grows(given.request, given.tokens or 0)
+        elif given.kind == "abort":
+            alive.gone(given.aborted())
+        for answer in given.answers:
+            alive.grows(answer.request, answer.tokens)
+        ended = (e.request for e in given.events if isinstance(e, Decided) and e.kind in _ENDS)
+        alive.gone(ended)
+
+
+_ENDS = ("finish", "reject")
+
+
+def _pools(found: RecordedScheduler) -> tuple[Pool, ...]:
+    return tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in found.pools)
 
 
 def _scenario(found: RecordedScheduler, inputs: Iterable[RecordedInput]) -> Scenario:
@@ -160,7 +182,7 @@ def _scenario(found: RecordedScheduler, inputs: Iterable[RecordedInput]) -> Scen
         engine=found.engine,
         engine_version=found.engine_version,
         config=dict(found.config),
-        pools=tuple(Pool(p.name, p.units, p.reserved, p.tokens_per_unit) for p in found.pools),
+        pools=_pools(found),
         inputs=tuple(made),
         prefixes=found.prefixes,
         endings=tuple(endings.values()),
@@ -217,5 +239,5 @@ def _recorded(given: RecordedInput) -> Recorded:
         Decision("prefill" if s.is_prefill else "decode", s.request, s.tokens, s.computed_tokens)
         for s in given.scheduled
     ]
-    free = {pool: free for pool, (free, _) in given.free.items()}
-    return Recorded(given.kind, tuple(events), free, given.emitted)
+    ended = tuple((a.request, a.word) for a in given.answers if a.word is not None)
+    return Recorded(given.kind, tuple(events), given.free, ended, given.emitted)

@@ -13,10 +13,7 @@ from typing import Any
 from .protocol import Answer, Pool, Submission
 from .tokens import Tokens
 
-__all__ = ["MOST_TOKENS", "Ending", "Input", "Scenario"]
-
-MOST_TOKENS = 1 << 24
-"""A request has so many tokens at most: they are made in the memory of the engine's process."""
+__all__ = ["Ending", "Input", "Scenario"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Standard library only: it runs in the engine's own Python. Started by `workers.p
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import mmap
@@ -12,13 +13,15 @@ import os
 import struct
 import sys
 
-__all__ = ["IDLE", "STATUS", "main", "status_of"]
+__all__ = ["BUILD", "IDLE", "STATUS", "main", "status_of"]
 
 STATUS = struct.Struct("<qqq16s")
 """Message that is answered, call into the engine (`IDLE`: none), a number that is another each time that this
 is written, and the kind of the call."""
 
 IDLE = -1
+BUILD = "build"
+"""Kind of the call that makes a scheduler."""
 
 _COLLECT_AT = 20_000
 """New objects at which Python looks for garbage: a run keeps nearly all that it makes until its end."""
@@ -30,19 +33,22 @@ def status_of(data: bytes) -> tuple[int, int, int, str]:
     return message, call, beat, kind.rstrip(b"\0").decode(errors="replace")
 
 
-def main(path: str) -> None:
+def main(file: int) -> None:
     """Serve until the input ends.
 
     Parameters
     ----------
-    path : str
-        File of `STATUS.size` bytes that always says what goes on: it outlives a crash.
+    file : int
+        Descriptor of a file of `STATUS.size` bytes that always says what goes on: it outlives a crash.
     """
+    # When memory runs out, the kernel ends this process before any other of the machine.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what an engine prints goes beside its errors
     sys.stdout = sys.stderr
-    with open(path, "r+b") as file:
-        status = mmap.mmap(file.fileno(), STATUS.size)
+    status = mmap.mmap(file, STATUS.size)
+    os.close(file)
     number = beat = 0
 
     def told(call: int, kind: str) -> None:

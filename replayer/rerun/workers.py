@@ -9,7 +9,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,20 +17,29 @@ from typing import Any
 
 from ...formats.errors import InfrastructureError, Unsupported
 from .violation import CRASH, HANG, Violation
-from .worker import IDLE, STATUS, status_of
+from .vitals import Vitals, own_bytes
+from .worker import BUILD, IDLE
 
-__all__ = ["START_S", "Died", "Worker"]
+__all__ = ["END_S", "MEMORY_BYTES", "START_S", "Died", "Worker"]
 
 START_S = 300.0
 """How long an engine's import may take."""
 
-_TAIL_BYTES = 2_000
+END_S = 10.0
+"""How long a process that has closed its pipe may take to end."""
+
+MEMORY_BYTES = 4 << 30
+"""Memory of its own that a worker may have, the engine's import included."""
+
+_LOOK_S = 0.05
+"""How often a worker that does not answer is looked at: it must not get far beyond its memory meanwhile."""
+_READ_BYTES = 1 << 20
 _FIRST_BYTES_MAX, _ANSWER_BYTES_MAX = 1 << 20, 1 << 30
 """How much it may answer, before it is known to be a worker and then."""
 _FATAL = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 
 _ENTRY = (
-    "import json, sys; path = json.loads(sys.argv.pop(1)); status = sys.argv.pop(1); "
+    "import json, sys; path = json.loads(sys.argv.pop(1)); status = int(sys.argv.pop(1)); "
     "sys.path += [p for p in path if p not in sys.path]; "
     "from tapedelay.replayer.rerun.worker import main; main(status)"
 )
@@ -46,12 +54,15 @@ class Died(Exception):
         What that says about the scheduler: it crashed or hung inside a call; None: it says nothing.
     words : str
         What happened.
+    next_step : str
+        What can be done about it, where it says nothing about the scheduler.
     """
 
-    def __init__(self, words: str, violation: Violation | None) -> None:
+    def __init__(self, words: str, violation: Violation | None, next_step: str = "") -> None:
         super().__init__(words)
         self.words = words
         self.violation = violation
+        self.next_step = next_step or "run it again; if it happens again, see what ended the process"
 
 
 class Worker:
@@ -65,6 +76,8 @@ class Worker:
         Interpreter that has the engine, None: this one.
     timeout_s : float
         How long one call into the engine may take.
+    memory_bytes : int
+        Memory of its own that the process may have; one that grows beyond it is ended.
 
     Attributes
     ----------
@@ -72,15 +85,21 @@ class Worker:
         What it said about the engine when it was opened.
     """
 
-    def __init__(self, engine: str, *, python: str | None = None, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        engine: str,
+        *,
+        python: str | None = None,
+        timeout_s: float = 60.0,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
         self.facts: dict[str, Any] = {}
         self._engine = engine
         self._python = python
         self._timeout_s = timeout_s
+        self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="tapedelay-rerun-")
-        self._status = Path(self._folder.name) / "status"
-        self._said = Path(self._folder.name) / "said"
+        self._vitals: Vitals | None = None
         self._parts: list[bytes] = []
         self._bytes = 0
         self._sent = 0
@@ -111,26 +130,28 @@ class Worker:
         InfrastructureError
             The process cannot be started or ended at once.
         """
-        self._status.write_bytes(STATUS.pack(0, IDLE, 0, b""))
         self._parts, self._bytes, self._sent = [], 0, 0
         python = self._python or sys.executable
         try:
-            with self._said.open("wb") as said:
-                self._process = subprocess.Popen(
-                    [python, "-P", "-c", _ENTRY, json.dumps(_path(self._python)), str(self._status)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=said,
-                    start_new_session=True,
-                )
+            self._vitals = Vitals()
+            self._process = subprocess.Popen(
+                [python, "-P", "-c", _ENTRY, json.dumps(_path(self._python)), str(self._vitals.status)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._vitals.said,
+                pass_fds=[self._vitals.status],
+                start_new_session=True,
+            )
         except OSError as e:
+            self.kill()
             raise InfrastructureError(
                 f"{python} cannot be started: {e.strerror or e}",
                 where="rerun",
                 next_step="--python names the interpreter that has the engine",
             ) from None
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self.fileno(), False)
         try:
             self.facts = self.ask({"do": "open", "engine": self._engine}, limit_s=START_S)
             if not isinstance(self.facts.get("version"), str):
@@ -154,7 +175,7 @@ class Worker:
         """
         self.send(message, limit_s=limit_s)
         while True:
-            answer = self.receive(0.5)
+            answer = self.receive(_LOOK_S)
             if answer is not None:
                 return answer
 
@@ -166,11 +187,16 @@ class Worker:
         self._since = time.monotonic()
         self._seen = (0, 0, 0, "")
         self._limit_s = self._timeout_s if limit_s is None else limit_s
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise self._died() from None
+        pipe = self._process.stdin.fileno()
+        left = memoryview(json.dumps(message).encode() + b"\n")
+        while left:
+            try:
+                left = left[os.write(pipe, left) :]
+            except BlockingIOError:  # it does not read
+                _wait(pipe, selectors.EVENT_WRITE)
+                self._look()
+            except OSError:
+                raise self._died() from None
 
     def fileno(self) -> int:
         """Return the descriptor that is ready when an answer comes."""
@@ -180,19 +206,18 @@ class Worker:
 
     def receive(self, wait_s: float = 0.0) -> dict[str, Any] | None:
         """Return the answer, None while there is none."""
-        assert self._process is not None
-        assert self._process.stdout is not None
         if wait_s:
-            with selectors.DefaultSelector() as waiting:
-                waiting.register(self._process.stdout, selectors.EVENT_READ)
-                waiting.select(wait_s)
-        data = self._process.stdout.read()
-        if data == b"":
+            _wait(self.fileno(), selectors.EVENT_READ, wait_s)
+        try:
+            data = os.read(self.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            self._look()
+            return None
+        if not data:
             raise self._died()
-        if data:
-            self._parts.append(data)
-            self._bytes += len(data)
-        if b"\n" not in (data or b""):
+        self._parts.append(data)
+        self._bytes += len(data)
+        if b"\n" not in data:
             if self._bytes > (_ANSWER_BYTES_MAX if self._sent > 1 else _FIRST_BYTES_MAX):
                 raise self._foreign(b"".join(self._parts))
             self._look()
@@ -217,11 +242,13 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         self.kill()
-        self._folder.cleanup()
 
     def kill(self) -> None:
         """End the process; `start` makes another one."""
         process, self._process = self._process, None
+        vitals, self._vitals = self._vitals, None
+        if vitals is not None:
+            vitals.close()
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -243,43 +270,70 @@ class Worker:
         )
 
     def _look(self) -> None:
-        """Find a call that does not come back: the same one since longer than it may take."""
-        now = status_of(self._status.read_bytes())
+        """Find a call that does not come back, or a process that grows beyond its memory."""
+        assert self._vitals is not None
+        now = self._vitals.doing()
+        self._vitals.trim()
+        self._weigh(now)
         if now != self._seen:
             self._seen, self._since = now, time.monotonic()
         elif time.monotonic() - self._since > self._limit_s:
             _, call, _, kind = now
-            words = f"no answer for {self._limit_s:g} s"
+            more = "say --timeout with more seconds"
             if call == IDLE:
-                raise Died(f"the worker gives {words}", None)
+                raise Died(f"the worker gives no answer for {self._limit_s:g} s", None, more)
             words = f"{kind} (call {call}) did not come back within {self._limit_s:g} s"
+            if kind == BUILD:  # a matter of how large the configuration is
+                raise Died(words, None, more)
             raise Died(words, Violation(HANG, f"{kind} does not come back", words, call=call))
+
+    def _weigh(self, now: tuple[int, int, int, str]) -> None:
+        """End a process that has more memory than it may have, before the machine suffers."""
+        assert self._process is not None
+        taken = own_bytes(self._process.pid)
+        if taken <= self._memory_bytes:
+            return
+        self.kill()
+        _, call, _, kind = now
+        during = f" during {kind}" if call != IDLE else ""
+        raise Died(
+            f"the worker was ended{during}: it had {taken / 2**30:.1f} GiB of memory of its own, "
+            f"more than the {self._memory_bytes / 2**30:.1f} GiB that it may have",
+            None,
+            "look for huge numbers in its input (tapedelay info --dump); a shorter recording takes less",
+        )
 
     def _died(self) -> Died:
         """Return what the end of the process says."""
         assert self._process is not None
+        assert self._vitals is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+            self._process.wait(END_S)
         code = self._process.poll()
-        number, call, _, kind = status_of(self._status.read_bytes())
+        if code is None:
+            return Died(
+                "the worker closed its pipe and goes on", None, "an engine must leave other files open"
+            )
+        number, call, _, kind = self._vitals.doing()
         name = _signal_name(code)
         how = f"ended with {name or f'exit code {code}'}"
-        said = self._tail()
+        said = self._vitals.last_words()
+        next_step = _OUT_OF_MEMORY if name == "SIGKILL" else ""
         if call == IDLE or number != self._sent:
-            return Died(f"the worker {how}{said}", None)
+            return Died(f"the worker {how}{said}", None, next_step)
         if name and name not in _FATAL:  # somebody else ended it, or memory ran out
-            return Died(f"the worker {how} during {kind}{said}", None)
+            return Died(f"the worker {how} during {kind}{said}", None, next_step)
         words = f"{kind} (call {call}) {how}{said}"
         return Died(words, Violation(CRASH, f"{kind} {how}", words, call=call))
 
-    def _tail(self) -> str:
-        try:
-            with self._said.open("rb") as f:
-                f.seek(max(0, f.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                lines = f.read().decode(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
-        return f": {lines[-1][:300]}" if lines else ""
+
+_OUT_OF_MEMORY = "see whether the machine ran out of memory (dmesg), or say --jobs 1"
+
+
+def _wait(fd: int, event: int, wait_s: float = _LOOK_S) -> None:
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(fd, event)
+        waiting.select(wait_s)
 
 
 def _signal_name(code: int | None) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tapedelay.formats.errors import InfrastructureError, Unsupported
+from tapedelay.replayer.rerun import workers
 from tapedelay.replayer.rerun.budget import budget_of
 from tapedelay.replayer.rerun.campaign import Campaign
 from tapedelay.replayer.rerun.crew import Crew
@@ -76,6 +80,24 @@ def test_a_call_that_does_not_come_back_is_a_finding() -> None:
     assert found.what == "abort does not come back"
 
 
+def test_a_scheduler_that_takes_too_long_to_build_is_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import time\nfrom toy import ToyDriver\n"
+        "class Slow(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        time.sleep(60)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("slow:Slow", timeout_s=0.5) as made:
+        made.start()
+        with pytest.raises(Died, match=r"build \(call 0\) did not come back") as e:
+            made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
+        assert e.value.violation is None
+        assert "--timeout" in e.value.next_step
+
+
 def test_a_worker_that_is_killed_says_nothing_about_the_engine(opened: Worker) -> None:
     assert opened._process is not None
     os.kill(opened._process.pid, signal.SIGKILL)
@@ -83,6 +105,131 @@ def test_a_worker_that_is_killed_says_nothing_about_the_engine(opened: Worker) -
         opened.ask({"do": "base", "scenario": RECORDINGS["plain"].as_dict()})
     assert e.value.violation is None
     assert "SIGKILL" in e.value.words
+
+
+@pytest.fixture
+def growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An engine that takes more and more memory while something arrives."""
+    (tmp_path / "growing.py").write_text(
+        "import time\nfrom toy import ToyDriver\nfrom toy.driver import ToyEngine\n"
+        "class Engine(ToyEngine):\n"
+        "    def submit(self, submission):\n"
+        "        held = []\n"
+        "        while True:\n"
+        "            held.append(bytearray(b'x') * (8 << 20))\n"
+        "            time.sleep(0.01)\n"
+        "class Growing(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        return Engine(config, tokens)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "growing:Growing"
+
+
+GROWN = r"during submit: it had .* more than the 0.2 GiB that it may have"
+
+
+def test_a_worker_that_grows_is_ended_and_says_nothing_about_the_engine(growing: str) -> None:
+    with Worker(growing, memory_bytes=200 << 20) as made:
+        made.start()
+        with pytest.raises(Died, match=GROWN) as e:
+            made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
+        assert e.value.violation is None
+        assert "tapedelay info --dump" in e.value.next_step
+        assert not made.started
+
+
+def test_a_campaign_whose_workers_grow_is_not_clean(growing: str) -> None:
+    made = Campaign(
+        RECORDINGS["plain"],
+        lambda: Worker(growing, memory_bytes=200 << 20),
+        budget=budget_of("1 runs"),
+        plant_s=0.0,
+    )
+    out = made.run()
+    assert out.verdict == "failed"
+    assert not out.found
+    assert "it may have" in out.troubles[0]
+
+
+def test_a_worker_is_what_the_kernel_ends_first(opened: Worker) -> None:
+    assert opened._process is not None
+    assert Path(f"/proc/{opened._process.pid}/oom_score_adj").read_text().strip() == "1000"
+
+
+def test_a_hang_is_found_beside_a_worker_that_is_busy() -> None:
+    scenario, recipe = abort("chunk", "session")
+    jobs = ((n, message(recipe, "" if n else "hangs")) for n in range(100_000))
+    found: list[object] = []
+    with Crew(lambda: worker(1.0), 2, scenario.as_dict()) as crew:
+        for told in crew.run(jobs, goes_on=partial(operator.not_, found)):
+            found += [told.job] if told.violation is not None else []
+            assert told.job < 99_999
+    assert found == [0]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import os\nwhile True: os.write(1, b'y' * 65536)", "expected an answer of a worker"),
+        ("print('hello')", "expected an answer of a worker"),
+        ("print('[]')", "expected an answer of a worker"),
+        ("print('{}')", "expected an answer of a worker"),
+        ("import os\nos.write(1, bytes(range(128, 256)) + b'\\n')", "expected an answer of a worker"),
+        ("import sys\nsys.exit(7)", "exit code 7"),
+        ("import os\nos.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import os\nos.abort()", "SIGABRT"),
+        ("import os, time\nos.close(1)\ntime.sleep(60)", "closed its pipe and goes on"),
+    ],
+)
+def test_whatever_is_no_worker_is_infrastructure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(workers, "END_S", 0.5)
+    with Worker(TOY, python=str(python)) as made, pytest.raises(InfrastructureError) as e:
+        made.start()
+    assert words in e.value.text()
+    assert "next: " in e.value.text()
+
+
+def test_a_worker_that_does_not_read_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!{sys.executable}\nimport time\nprint(\'{{"version": "1"}}\', flush=True)\ntime.sleep(60)\n'
+    )
+    python.chmod(0o755)
+    with Worker(TOY, python=str(python), timeout_s=0.5) as made:
+        made.start()
+        with pytest.raises(Died, match=r"no answer for 0\.5 s") as e:
+            made.ask({"do": "base", "scenario": "x" * (1 << 20)})
+        assert e.value.violation is None
+
+
+def test_an_engine_that_prints_without_end_takes_no_disk_and_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "printing.py").write_text(
+        "import os\nfrom toy import ToyDriver\nfrom toy.driver import ToyEngine\n"
+        "class Engine(ToyEngine):\n"
+        "    def submit(self, submission):\n"
+        "        for _ in range(100):\n"
+        "            os.write(2, b'x' * 99_999 + b'\\n')\n"
+        "        os.kill(os.getpid(), 6)\n"
+        "class Printing(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        return Engine(config, tokens)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("printing:Printing") as made:
+        made.start()
+        with pytest.raises(Died) as e:
+            made.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})
+    assert e.value.violation is not None
+    assert e.value.words.endswith("x" * 300)
+    assert len(e.value.words) < 500
 
 
 def test_a_long_run_of_short_calls_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
