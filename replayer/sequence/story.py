@@ -18,8 +18,9 @@ from .report import Seen
 
 __all__ = ["Manners", "Story", "commands_of"]
 
-_OUTSIDE = frozenset({"structured", "kv_transfer", "ec_transfer"})
-"""Flags of requests that may wait for something else than the scheduler."""
+_ONCE = frozenset({"unrecorded_structured"})
+_OUTSIDE = _ONCE | {"unrecorded_kv_transfer", "unrecorded_ec_transfer"}
+"""Flags of requests that may wait for something else than the scheduler: a grammar, until it is there."""
 _SESSION = frozenset({"resumable", "session"})
 _BLOCKED = "blocked"
 
@@ -196,6 +197,8 @@ class Story:
                 if s.request not in self._running:
                     self._running.add(s.request)
                     self._begun.add(s.request)
+                    if self._flags.get(s.request, frozenset()) & _OUTSIDE <= _ONCE:
+                        self._outside.discard(s.request)
                     yield Command("schedule", (f"R{s.request}",))
                 yield Command("launch", (f"S{step}", f"R{s.request}", *self._units.get(s.request, ())))
         elif not self._flying:

@@ -193,9 +193,14 @@ def test_waiting_for_an_output_is_no_stall() -> None:
     assert "pass" not in told(t.tape())
 
 
-@pytest.mark.parametrize("kind", ["paused", "decode_only", "session", "blocked", "structured"])
+@pytest.mark.parametrize("kind", ["paused", "decode_only", "session", "blocked", "grammar", "transfer"])
 def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
-    flags = {"session": ["resumable"], "blocked": ["blocked"], "structured": ["structured"]}.get(kind, [])
+    flags = {
+        "session": ["resumable"],
+        "blocked": ["blocked"],
+        "grammar": ["unrecorded_structured"],
+        "transfer": ["unrecorded_kv_transfer"],
+    }.get(kind, [])
     t = Told().begin().submit(0, 3, flags)
     if kind == "paused":
         t.given("pause", word="keep")
@@ -211,6 +216,15 @@ def test_waiting_on_purpose_is_no_stall(kind: str) -> None:
     if ends is not None:
         t.given(ends, request=0 if kind != "paused" else None, tokens=2 if kind == "session" else None)
         assert len(found(still(t, 6).tape())) == 1
+
+
+@pytest.mark.parametrize("flag", ["unrecorded_structured", "unrecorded_kv_transfer"])
+def test_a_grammar_is_waited_for_once(flag: str) -> None:
+    """A request that ran has its grammar; what a transfer brings may be waited for again."""
+    t = Told().begin().submit(0, 3, [flag])
+    t.step(0, *t.blocks("alloc", 0, 1), decided("prefill", 0, 3, 0)).output(0, answered(0, 1))
+    t.step(1, decided("preempt", 0), *t.blocks("free", 0, 1))
+    assert [f[:2] for f in found(still(t, 2).tape())] == ["I5"] * (flag == "unrecorded_structured")
 
 
 @pytest.mark.parametrize("ran", [False, True])
