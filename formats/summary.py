@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import Columns
+from .requests.counts import steps_of
 from .sampled import sampled
 from .tape import Tape
 from .window import windows
@@ -101,6 +102,7 @@ def _schedulers(tape: Tape) -> list[dict[str, Any]]:
     pools = tape.table("pools").to_pylist()
     requests = Columns(tape.table("requests")).ints("scheduler")
     inputs = tape.table("inputs").select(["scheduler", "kind"])
+    steps = steps_of(tape)
     found = []
     for s in tape.table("schedulers").to_pylist():
         number = s["scheduler"]
@@ -109,6 +111,7 @@ def _schedulers(tape: Tape) -> list[dict[str, Any]]:
             {
                 **{k: s[k] for k in ("scheduler", "process", "engine", "engine_version", "config")},
                 "requests": int((requests == number).sum()),
+                "steps": steps.get(number, 0),
                 "inputs": mine.num_rows,
                 "inputs_by_kind": _tally(mine.column("kind")),
                 "pools": [

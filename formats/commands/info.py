@@ -130,20 +130,25 @@ def _screen(f: dict[str, Any]) -> list[str]:
         if len(shown) < len(rows):
             said.append(f"{len(rows) - len(shown)} without ops")
         lines += _block(head, said)
-    kinds = ", ".join(f"{k} {n:,}" for k, n in f["ops_by_kind"].items())
-    lines.append(f"ops        {f['ops']:,}" + (f": {kinds}" if kinds else ""))
+    device = f["ops"] > 0 or not f["schedulers"]
+    if device:
+        kinds = ", ".join(f"{k} {n:,}" for k, n in f["ops_by_kind"].items())
+        lines.append(f"ops        {f['ops']:,}" + (f": {kinds}" if kinds else ""))
     others = ", ".join(
         f"{t} {n:,}"
         for t, n in f["tables"].items()
         if n and t not in ("ops", "devices", "queues", "accesses")
     )
-    lines.append(f"sets       {f['access_sets']:,} access sets of {f['tables'].get('accesses', 0):,} rows")
+    if device:
+        rows = f["tables"].get("accesses", 0)
+        lines.append(f"sets       {f['access_sets']:,} access sets of {rows:,} rows")
     lines.append(f"tables     {others or 'nothing else'}")
     lines += _block("requests", _first(f["schedulers"], _scheduler, more=" schedulers"))
     lines += _block("telemetry", _first(f["telemetry"], _counter, _COUNTERS_MAX, " counters"))
     lines += _block("delays", _first(f["delays"], _delay, more=" lines"))
-    waits, unknown = f["unresolved"], f["unknown_accesses"]
-    lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
+    if device:
+        waits, unknown = f["unresolved"], f["unknown_accesses"]
+        lines.append(f"unknown    {waits:,} unresolved waits, {unknown:,} ops with unknown accesses")
     lines += [f"note       {n}" for n in f["notes"]]
     return lines
 
@@ -171,8 +176,8 @@ def _scheduler(s: dict[str, Any]) -> str:
     name = " ".join(filter(None, (s["engine"], s["engine_version"])))
     kinds = ", ".join(f"{k} {n:,}" for k, n in s["inputs_by_kind"].items())
     pools = ", ".join(_pool(p) for p in s["pools"]) or "none"
-    inputs = f"{plural(s['inputs'], 'input')} ({kinds})"
-    return f"{s['scheduler']} {name}: {plural(s['requests'], 'request')}, {inputs}; pools: {pools}"
+    counts = ", ".join(plural(s[words], words[:-1]) for words in ("requests", "steps", "inputs"))
+    return f"scheduler {s['scheduler']}, {name}: {counts} ({kinds}); pools: {pools}"
 
 
 def _pool(p: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ...formats.requests.counts import steps_of
 from ...formats.requests.read import read_inputs, read_schedulers
 from ...formats.requests.recorded import RecordedScheduler
 from ...formats.tape import Tape
@@ -43,6 +44,8 @@ def check_schedulers(
         s.scheduler: Reporting(f"{s.engine} {s.engine_version or ''}".strip(), accepts=accepts)
         for s in schedulers
     }
+    for number, steps in steps_of(tape).items():
+        made[number].report.steps = steps
     for number, seen in _commands(tape, schedulers, progress):
         made[number].take(seen)
     for reporting in made.values():

@@ -55,7 +55,7 @@ def judged_text(judged: list[SequenceReport]) -> str:
     """Return how much was judged, in words."""
     if len(judged) == 1 and not judged[0].name:
         return plural(judged[0].commands, "command")
-    parts = [plural(sum(getattr(s, w) for s in judged), w[:-1]) for w in ("requests", "steps")]
+    parts = [plural(sum(getattr(s, w) or 0 for s in judged), w[:-1]) for w in ("requests", "steps")]
     whose = judged[0].name if len(judged) == 1 else plural(len(judged), "request scheduler")
     return f"{' and '.join(parts)} of {whose}"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...formats.errors import CannotJudge, InputError, UsageError
+from ...formats.requests.counts import steps_of
 from ...formats.requests.read import (
     Changed,
     Decided,
@@ -113,7 +114,7 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
         found.scheduler,
         _scenario(found, inputs),
         tuple(map(_recorded, inputs)),
-        sum(i.kind == "step" for i in inputs),
+        steps_of(tape)[found.scheduler],
     )
 
 

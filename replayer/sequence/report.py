@@ -121,8 +121,11 @@ class SequenceReport:
     ----------
     name : str
         The engine and its version, or the file.
-    commands, requests, steps : int
+    commands, requests : int
         How much was judged.
+    steps : int or None
+        Steps of the scheduler in it (`formats.requests.counts.steps_of`); None: a file of commands, in which
+        a step that runs nothing does not stand.
     kinds : list of Kind
         In the order in which they were found first.
     violations : list of Placed
@@ -132,7 +135,7 @@ class SequenceReport:
     name: str
     commands: int = 0
     requests: int = 0
-    steps: int = 0
+    steps: int | None = None
     kinds: list[Kind] = field(default_factory=list)
     violations: list[Placed] = field(default_factory=list)
 
@@ -149,10 +152,11 @@ class SequenceReport:
     def as_dict(self) -> dict[str, Any]:
         """Return it for ``--json``.
 
-        Keys: ``scheduler``; ``commands``, ``requests``, ``steps`` (how much was judged); ``count`` (how many
-        violations no baseline accepts); ``kinds`` (``signature``, ``count``, ``accepted``, ``first``,
-        ``history`` with ``at`` and ``command``); ``violations`` (``invariant``, ``says``, ``at``, ``what``,
-        ``words``, ``names``, ``command``, ``input``, ``step``).
+        Keys: ``scheduler``; ``commands``, ``requests``, ``steps`` (how much was judged; steps are null where
+        only commands are known); ``count`` (how many violations no baseline accepts); ``kinds``
+        (``signature``, ``count``, ``accepted``, ``first``, ``history`` with ``at`` and ``command``);
+        ``violations`` (``invariant``, ``says``, ``at``, ``what``, ``words``, ``names``, ``command``,
+        ``input``, ``step``).
         """
         return {
             "scheduler": self.name,
@@ -230,7 +234,6 @@ class Reporting:
         self._judge = Judge()
         self._kinds: dict[str, Kind] = {}
         self._requests: set[str] = set()
-        self._step = ""
         self._past: list[_Past] = []
         self._last = self._at = 0
 
@@ -239,9 +242,6 @@ class Reporting:
         command = seen.command
         if command.verb == "arrive":
             self._requests.add(command.args[0])
-        elif command.verb == "launch" and command.args[0] != self._step:
-            self._step = command.args[0]
-            self.report.steps += 1
         for violation in self._judge.feed(command):
             placed = Placed(violation, seen)
             key = signature(violation)

@@ -38,4 +38,4 @@ def test_each_step_names_the_first_op_that_it_caused(
     assert len(tape.manifest.processes) == 1, "scheduler and ops are of one process"
     shown = tapedelay("info", tmp_path / "run.tape").out
     assert "engine     ggml" in shown
-    assert "0 halves 1: 4 requests" in shown
+    assert "scheduler 0, halves 1: 4 requests, " in shown

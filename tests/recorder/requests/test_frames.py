@@ -132,7 +132,10 @@ def test_a_run_is_recorded_by_the_command(tmp_path: Path, cli: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "72 inputs of request schedulers in run.tape (schedulers: 1 toy)" in done.stderr
     shown = cli("info", "run.tape").stdout
-    assert "0 toy 1: 12 requests, 72 inputs (output 30, step 30, submit 12); pools: kv 1,000 units" in shown
+    inputs = "72 inputs (output 30, step 30, submit 12)"
+    assert f"scheduler 0, toy 1: 12 requests, 30 steps, {inputs}; pools: kv 1,000 units" in shown
+    heads = [line.split()[0] for line in shown.splitlines()]
+    assert heads == ["run.tape:", "engine", "span", "tables", "requests"]  # nothing of devices and their ops
     assert "complete, 0 records lost" in shown
 
 

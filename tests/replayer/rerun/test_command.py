@@ -239,3 +239,13 @@ def test_where_nothing_can_be_written_is_said_first(
     for place, code in (*places, (tmp_path / "cases", 2)):
         assert run(["rerun", str(tape), *broken, "--budget", "1h", "--write", str(place)]) == code
         assert capsys.readouterr().out == ""
+
+
+def test_everyone_counts_the_same_steps(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(tape), "--json"]) == 0
+    (shown,) = told(capsys)["schedulers"]
+    assert run(["check", str(tape), "--json"]) == 0
+    (judged,) = told(capsys)["schedulers"]
+    assert run(["rerun", str(tape), *TOY, "--strict", "--json"]) == 0
+    assert shown["steps"] == judged["steps"] == told(capsys)["strict"]["steps"] > 0
+    assert shown["requests"] == judged["requests"] > 0
