@@ -9,9 +9,9 @@ the counts of preempted and aborted requests, free units of each pool at the end
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -221,4 +221,6 @@ def serve(configuration: Configuration) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(serve(CONFIGURATIONS[sys.argv[1]])))
+    parser = argparse.ArgumentParser(description="Serve requests with DeepInfer's scheduler, without model.")
+    parser.add_argument("configuration", choices=CONFIGURATIONS)
+    print(json.dumps(serve(CONFIGURATIONS[parser.parse_args().configuration])))

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -127,9 +127,14 @@ RUNS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     """Run what is asked for."""
+    parser = argparse.ArgumentParser(description="Serve requests with transformers' continuous batching.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(RUNS)}; all of them")
+    names = parser.parse_args().names or list(RUNS)
+    if unknown := sorted(set(names) - set(RUNS)):
+        parser.error(f"no run {unknown[0]!r}: choose from {', '.join(RUNS)}")
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or RUNS:
+    for name in names:
         RUNS[name]()
         print(f"served: {name}", flush=True)
 

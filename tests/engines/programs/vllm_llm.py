@@ -7,10 +7,10 @@ eight of it. Prints one JSON object about the run.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
-import sys
 from pathlib import Path
 
 from vllm_model import model_folder  # type: ignore[import-not-found]
@@ -71,4 +71,8 @@ def main(folder: str, steps: str = "360", marker: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Serve requests with vLLM's LLM on a tiny random model.")
+    parser.add_argument("folder", metavar="FOLDER", help="where the model is written to")
+    parser.add_argument("steps", metavar="STEPS", nargs="?", default="360")
+    parser.add_argument("marker", metavar="MARKER", nargs="?", default="", help="a token id of every prompt")
+    main(**vars(parser.parse_args()))
