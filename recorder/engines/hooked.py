@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..requests.spool import said
 
-__all__ = ["Guard", "Hook", "Listening", "Unknown", "either", "say", "wrap"]
+__all__ = ["Guard", "Hook", "Hooks", "Listening", "Unknown", "either", "say", "wrap"]
 
 _MARK = "_tapedelay_hooked"
 
@@ -66,6 +66,10 @@ class Listening(Protocol):
     guard: Guard
 
 
+Find = Callable[[Any], Listening | None]
+"""Returns who listens to an object, None for nobody. It must not raise."""
+
+
 class Hook(NamedTuple):
     """What is called around one method; each with who listens and the method's object first.
 
@@ -93,7 +97,11 @@ def either(before: Callable[..., Any], over: Callable[[Any, Any, Any], None]) ->
     return Hook(before, after, over)
 
 
-def wrap(owner: Any, name: str, hook: Hook, find: Callable[[Any], Listening | None]) -> None:
+Hooks = Mapping[tuple[str, ...], tuple[Hook, Find]]
+"""What listens at which methods; the last word of a key is the method's name, those before name its class."""
+
+
+def wrap(owner: Any, name: str, hook: Hook, find: Find) -> None:
     """Put a hook around a method of a class, once.
 
     Parameters
@@ -103,8 +111,7 @@ def wrap(owner: Any, name: str, hook: Hook, find: Callable[[Any], Listening | No
     name : str
         The method.
     hook : Hook
-    find : callable
-        Returns who listens to an object, None for nobody. It must not raise.
+    find : Find
 
     Raises
     ------

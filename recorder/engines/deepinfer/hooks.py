@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from ...requests import PoolRow, SchedulerRecorder
-from ..hooked import Guard, Hook, Unknown, either, say, wrap
+from ..hooked import Guard, Hook, Hooks, Unknown, either, say, wrap
 from .config import arguments, config
 from .watch import Watch
 
@@ -21,8 +21,7 @@ _watches: WeakKeyDictionary[Any, Watch] = WeakKeyDictionary()
 class _Listener:
     """Listens where no scheduler is recorded yet."""
 
-    def __init__(self, view: Any = None) -> None:
-        self.view = view
+    def __init__(self, listens_to: object = None) -> None:
         self.guard = Guard(lambda fault: say("DeepInfer's", fault))
 
 
@@ -52,11 +51,8 @@ def start(module: Any) -> None:
     if scheduler is None or manager is None or missing:
         raise Unknown(f"its scheduler has no {', '.join(missing) or 'pool'}")
     _installed = True
-    view = getattr(module, "view", None)
-    wrap(manager, "__init__", POOL_BUILT, lambda self: _pools)
-    wrap(scheduler, "__init__", BUILT, lambda self: _Listener(view))
-    for name, hook in HOOKS.items():
-        wrap(scheduler, name, hook, _watching)
+    for (owner, name), (hook, find) in HOOKS.items():
+        wrap(getattr(engine, owner), name, hook, find)
 
 
 def _watching(scheduler: Any) -> Watch | None:
@@ -75,6 +71,7 @@ def _pool_built(
 def _built(listener: _Listener, scheduler: Any, note: None, result: None, *given: Any, **named: Any) -> None:
     if not _pools.guard.alive:
         return
+    view = getattr(sys.modules["deepinfer._C"], "view", None)
     bound = arguments(given, named)
     managers = [m for m in (bound["block_manager"], bound["state_manager"]) if m is not None]
     units = [_units[m] for m in managers]
@@ -90,7 +87,7 @@ def _built(listener: _Listener, scheduler: Any, note: None, result: None, *given
             say("DeepInfer's", fault)
 
         eos, longest = int(bound["eos_token_id"]), int(settings["max_model_len"])
-        _watches[scheduler] = Watch(Guard(end), recorder, managers, units, listener.view, eos, longest)
+        _watches[scheduler] = Watch(Guard(end), recorder, managers, units, view, eos, longest)
 
 
 def _version() -> str:
@@ -167,11 +164,7 @@ def _forks(watch: Watch, *_: Any, **__: Any) -> None:
     raise Unknown("a request was forked")
 
 
-POOL_BUILT = Hook(after=_pool_built)
-"""Around the constructor of a block manager."""
-BUILT = Hook(after=_built)
-"""Around the constructor of a scheduler."""
-HOOKS: dict[str, Hook] = {
+_SCHEDULER: dict[str, Hook] = {
     "try_allocate_seq": Hook(after=_reserved),
     "add_sequence": Hook(after=_added),
     "abort_sequence": either(_aborts, _aborted),
@@ -181,6 +174,11 @@ HOOKS: dict[str, Hook] = {
     "free_seq": Hook(after=_freed),
     "fork_seq": Hook(before=_forks),
 }
-"""Around the other methods of a scheduler."""
-METHODS = ("__init__", *HOOKS, "get_num_unfinished_seqs", "get_num_preempted_seqs")
+HOOKS: Hooks = {
+    ("BlockManager", "__init__"): (Hook(after=_pool_built), lambda manager: _pools),
+    ("Scheduler", "__init__"): (Hook(after=_built), _Listener),
+    **{("Scheduler", name): (hook, _watching) for name, hook in _SCHEDULER.items()},
+}
+"""By class and method."""
+METHODS = ("__init__", *_SCHEDULER, "get_num_unfinished_seqs", "get_num_preempted_seqs")
 """Of the scheduler; all of them are used."""

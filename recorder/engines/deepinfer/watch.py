@@ -12,10 +12,10 @@ from typing import Any
 from ...requests import SchedulerRecorder
 from ..hooked import Guard
 
-__all__ = ["Watch"]
+__all__ = ["WORDS", "Watch"]
 
 _KV, _STATE = 0, 1
-_WORDS = {
+WORDS = {
     "FINISHED_STOPPED": "stop",
     "FINISHED_LENGTH_CAPPED": "length",
     "FINISHED_ABORTED": "abort",
@@ -24,6 +24,7 @@ _WORDS = {
     "FINISHED_SO_FAILED": "error",
     "FINISHED_VE_FAILED": "error",
 }
+"""Why a request has ended, by its status."""
 _DECIDED = {"FINISHED_IGNORED": "reject", "FINISHED_PREEMPTED": "finish"}
 _IN_FLIGHT_MAX = 64
 """Steps whose output is awaited; no more than two are."""
@@ -139,6 +140,7 @@ class Watch:
         self._settle()
         changed = decode_step != self._decode_step
         self._to.begin("step", step=self._steps, decode_only=True if changed else None)
+        self._steps += 1
 
     def failed(self) -> None:
         """End an input whose call raised."""
@@ -170,8 +172,7 @@ class Watch:
             self._running = set(keys)
         if len(self._flying) >= _IN_FLIGHT_MAX:
             del self._flying[next(iter(self._flying))]
-        self._flying[id(outputs)] = self._steps, keys
-        self._steps += 1
+        self._flying[id(outputs)] = self._steps - 1, keys
         self._maybe_end()
 
     def output(self, outputs: Any) -> None:
@@ -220,7 +221,7 @@ class Watch:
     def _end_of(self, key: int) -> str | None:
         """Return why a request has ended; None: it has not."""
         sequence = self._sequences.get(key)
-        return None if sequence is None else _WORDS.get(sequence.status.name)
+        return None if sequence is None else WORDS.get(sequence.status.name)
 
     def _left(self, scheduler: Any, accounted: int) -> list[int]:
         """Return the requests that the scheduler has ended itself, where its count says so."""
@@ -233,7 +234,7 @@ class Watch:
         standing = {s.seq_id for s in (*scheduler.waiting, *scheduler.running)}
         for key, sequence in self._sequences.items():
             name = sequence.status.name
-            if key in standing or key in self._releases or name not in _WORDS:
+            if key in standing or key in self._releases or name not in WORDS:
                 continue
             left.append(key)
             if name in _DECIDED:

@@ -7,11 +7,11 @@ the engine goes on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...requests import PoolRow, SchedulerRecorder
-from ..hooked import Guard, Hook, either, say, wrap
+from ..hooked import Guard, Hook, Hooks, either, say
 from . import watch
 from .content import Content
 from .geometry import config_of
@@ -35,8 +35,7 @@ def start(module: Any) -> None:
         This version of transformers does not have what is recorded.
     """
     watch.patch()
-    for (where, owner, name), (hook, find) in HOOKS.items():
-        wrap(watch.owner_of(where, owner), name, hook, find)
+    watch.put(HOOKS)
 
 
 class Recording:
@@ -283,7 +282,7 @@ def _of_processor(processor: Any) -> Recording | None:
 
 
 _PROCESSOR, _SCHEDULER = ("continuous_api", "ContinuousBatchProcessor"), ("scheduler", "Scheduler")
-HOOKS: dict[tuple[str, str, str], tuple[Hook, Callable[[Any], Any]]] = {
+HOOKS: Hooks = {
     (*_PROCESSOR, "__init__"): (Hook(after=_built), _Builder),
     (*_PROCESSOR, "reset"): (either(_resets, _reset), _of_processor),
     (*_PROCESSOR, "prepare_next_batch"): (Hook(_prepares, _prepared, _not_prepared), _of_processor),
@@ -293,7 +292,7 @@ HOOKS: dict[tuple[str, str, str], tuple[Hook, Callable[[Any], Any]]] = {
     (*_SCHEDULER, "clear_cancelled_requests"): (either(_cancels, _aborted), _of_scheduler),
     (*_SCHEDULER, "_process_candidates"): (Hook(before=_processes), _of_scheduler),
 }
-"""Module, class and method; what listens there, and who to an object."""
+"""By module, class and method."""
 
 
 def _version() -> str:

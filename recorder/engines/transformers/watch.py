@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..hooked import Guard, Hook, Unknown, either, wrap
+from ..hooked import Guard, Hook, Hooks, Unknown, either, wrap
 
 __all__ = [
     "HOOKS",
@@ -23,9 +23,9 @@ __all__ = [
     "free_count",
     "free_units",
     "module",
-    "owner_of",
     "patch",
     "pools",
+    "put",
 ]
 
 PACKAGE = "transformers.generation.continuous_batching"
@@ -100,18 +100,22 @@ def patch() -> None:
     Unknown
         A class or method is missing.
     """
-    for (where, owner, name), hook in HOOKS.items():
-        wrap(owner_of(where, owner), name, hook, _sink)
+    put(HOOKS)
 
 
-def owner_of(where: str, name: str) -> Any:
-    """Return one of the engine's classes.
+def put(hooks: Hooks) -> None:
+    """Put hooks around methods of the engine's classes, by module, class and method.
 
     Raises
     ------
     Unknown
-        There is none of this name.
+        A class or method is missing.
     """
+    for (where, owner, name), (hook, find) in hooks.items():
+        wrap(_class(where, owner), name, hook, find)
+
+
+def _class(where: str, name: str) -> Any:
     owner = getattr(module(where), name, None)
     if owner is None:
         raise Unknown(f"{PACKAGE}.{where} has no {name}")
@@ -187,15 +191,15 @@ def _offloaded(sink: Sink, manager: Any, active: list[str]) -> None:
 
 _BASE = ("cache_allocators.cache_allocator", "CacheAllocator")
 _FULL = ("cache_allocators.full_attention", "FullAttentionCacheAllocator")
-HOOKS: dict[tuple[str, str, str], Hook] = {
-    (*_FULL, "allocate_cache_to_request"): Hook(_holds, _allocated),
-    (*_BASE, "acquire_prefix_blocks"): Hook(after=_acquired),
-    (*_BASE, "free_blocks"): Hook(_units, _freed),
-    (*_BASE, "mark_complete_blocks"): Hook(_units, _completed),
-    ("scheduler", "Scheduler", "finish_request"): Hook(after=_finished),
-    ("offloading_manager", "OffloadingManager", "offload_requests"): either(_offloads, _offloaded),
+HOOKS: Hooks = {
+    (*_FULL, "allocate_cache_to_request"): (Hook(_holds, _allocated), _sink),
+    (*_BASE, "acquire_prefix_blocks"): (Hook(after=_acquired), _sink),
+    (*_BASE, "free_blocks"): (Hook(_units, _freed), _sink),
+    (*_BASE, "mark_complete_blocks"): (Hook(_units, _completed), _sink),
+    ("scheduler", "Scheduler", "finish_request"): (Hook(after=_finished), _sink),
+    ("offloading_manager", "OffloadingManager", "offload_requests"): (either(_offloads, _offloaded), _sink),
 }
-"""Module, class and method, and what listens there."""
+"""By module, class and method."""
 
 
 def pools(cache: Any) -> list[tuple[str, int, int, int | None]]:

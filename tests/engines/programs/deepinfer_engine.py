@@ -182,9 +182,9 @@ class Engine:
         return counts
 
 
-def serve(configuration: Configuration) -> dict[str, Any]:
+def serve(configuration: Configuration, engine: Engine | None = None) -> dict[str, Any]:
     """Serve every request; return what came of it."""
-    engine = Engine(configuration)
+    engine = engine or Engine(configuration)
     start = engine.free()
     coming = list(configuration.requests)
     images: dict[int, list[str]] = {}

@@ -11,15 +11,15 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import vllm_core  # type: ignore[import-not-found]
+from broken_hooks import apart  # type: ignore[import-not-found]
 from vllm.v1.core.sched import scheduler as engine_module
 
 from tapedelay.recorder.engines.vllm import prefixes, recording, watch
-from tapedelay.recorder.requests import SchedulerRecorder, stop
+from tapedelay.recorder.requests import SchedulerRecorder
 
 KIND = "sessions-async"
 PLACES: dict[str, tuple[Any, str]] = {
@@ -101,35 +101,6 @@ def from_another_thread(folder: Path) -> dict[str, Any]:
     return {"requests": len(core.scheduler.requests)}
 
 
-def apart(folder: Path, run: Callable[[], Any]) -> dict[str, Any]:
-    """Return what a copy of this process does."""
-    folder.mkdir()
-    spool = folder / "spool"
-    spool.mkdir()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.dup2(os.open(folder / "stderr", os.O_CREAT | os.O_WRONLY, 0o600), 2)
-            os.environ["TAPEDELAY_SPOOL"] = str(spool)
-            result = run()
-            stop()
-            (folder / "told").write_text(json.dumps(result))
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    os.waitpid(child, 0)
-    result = folder / "told"
-    return {
-        "told": json.loads(result.read_text()) if result.exists() else None,
-        "stderr": (folder / "stderr").read_text(),
-        "refused": len(list(spool.glob("refused-requests-*.txt"))),
-    }
-
-
 def main(folder: str) -> None:
     root = Path(folder)
 
@@ -148,7 +119,7 @@ def main(folder: str) -> None:
 
     found = {"": apart(root / "plain", without_hooks)}
     for n, place in enumerate(PLACES):
-        found[place] = apart(root / str(n), lambda place=place: with_hooks(place))  # type: ignore[misc]
+        found[place] = apart(root / str(n), lambda place=place: with_hooks(place))
     found["threads"] = apart(root / "threads", two_threads)
     print(json.dumps(found))
 
