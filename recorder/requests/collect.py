@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...formats.tape import Manifest, Process, Tape
 from ..origin import Origin
 from .frames import Frames, damaged, read_all
 from .layout import ANSWER, DECISION, INPUT, INT_MAX, SCHEDULER, STOPPED
+from .requested import Requests
 from .rows import Rows
 from .shapes import fault_of_event, fault_of_frame
 from .ties import first_ops
@@ -24,6 +25,8 @@ from .ties import first_ops
 __all__ = ["with_requests"]
 
 _PACKAGE = __name__.partition(".")[0]
+_SCHEDULERS_MAX = 1 << 16
+"""Schedulers of a recording, and their pools."""
 _STEP, _OUTPUT = INPUT_KINDS.index("step"), INPUT_KINDS.index("output")
 
 
@@ -70,23 +73,24 @@ class _Scheduler:
         self.number = number
         self.process = process
         self.pools = list(pools)
-        self.requests: dict[int, int] = {}
-        self.told: set[int] = set()
+        self.requests: list[int] = []
         self.steps: dict[int, int] = {}
         """Input of each step that has no output yet."""
-        self._next: dict[int, int] = {}
+        self._next = [-1]
+        """Request whose id follows: first of none, then of each request."""
 
-    def rank(self, request: int, after: int) -> None:
-        """Note whose id sorts right before a request's."""
-        self._next[request] = self._next.get(after, -1)
-        self._next[after] = request
+    def add(self, request: int, after: int) -> None:
+        """Note the next request, and whose id sorts right before its own."""
+        self._next.append(self._next[after + 1])
+        self._next[after + 1] = len(self.requests)
+        self.requests.append(request)
 
     def ranked(self) -> Iterator[int]:
         """Yield the requests in the order of their ids."""
-        at = self._next.get(-1, -1)
+        at = self._next[0]
         while at >= 0:
             yield self.requests[at]
-            at = self._next.get(at, -1)
+            at = self._next[at + 1]
 
 
 class _Collector:
@@ -97,8 +101,8 @@ class _Collector:
         self.since_ns = origin.since_ns
         self.schedulers: list[dict[str, Any]] = []
         self.pools: list[dict[str, Any]] = []
-        self.requests: list[dict[str, Any]] = []
-        self.prefixes: list[dict[str, Any]] = []
+        self.requests = Requests()
+        self.prefixes = Rows("prefixes")
         self.inputs, self.answers = Rows("inputs"), Rows("answers")
         self.decisions, self.blocks, self.resources = Rows("decisions"), Rows("blocks"), Rows("resources")
         self.known: list[_Scheduler] = []
@@ -145,6 +149,8 @@ class _Collector:
     def _scheduler(self, f: Frames, frame: list[Any]) -> _Scheduler:
         _, _, engine, version, config, pools = frame
         number = len(self.schedulers)
+        if max(number, len(self.pools) + len(pools)) >= _SCHEDULERS_MAX:
+            raise damaged(f"more than {_SCHEDULERS_MAX} schedulers or pools", f.where)
         self.schedulers.append(
             {
                 "scheduler": number,
@@ -199,14 +205,7 @@ class _Collector:
         elif kind == _OUTPUT and step in s.steps:
             self.ended[s.steps.pop(step)] = at_ns + since
         for r, of, begin, end in prefixes:
-            self.prefixes.append(
-                {
-                    "request": _known(s.requests, r, f),
-                    "of": _known(s.requests, of, f),
-                    "from_tokens": begin,
-                    "to_tokens": end,
-                }
-            )
+            self.prefixes.add(_known(s.requests, r, f), _known(s.requests, of, f), begin, end)
         seq = 0
         for event in events:
             seq = self._event(s, f, number, seq, event)
@@ -216,22 +215,13 @@ class _Collector:
     def _request(self, s: _Scheduler, f: Frames, row: list[Any], since: int) -> None:
         local, after, prompt, most, priority, flags, reserve, arrive = row
         if after is not None:
-            if local in s.requests or (after != -1 and after not in s.requests):
-                raise damaged(f"request {local} twice, or behind an unknown one", f.where)
-            s.requests[local] = len(self.requests)
-            s.rank(local, after)
-            self.requests.append({"request": len(self.requests), "scheduler": s.number, "prompt_tokens": 0})
-        told = self.requests[_known(s.requests, local, f)]
-        if prompt is not None and local not in s.told:
-            s.told.add(local)
-            told |= {
-                "prompt_tokens": prompt,
-                "max_tokens": most,
-                "priority": priority,
-                "flags": flags,
-                "reserve_tokens": reserve,
-                "arrive_ns": _arrival(arrive, f, since),
-            }
+            if local != len(s.requests) or after >= local:
+                raise damaged(f"request {local} out of turn, or behind an unknown one", f.where)
+            s.add(self.requests.add(s.number), after)
+        request = _known(s.requests, local, f)
+        if prompt is not None and not self.requests.told(request):
+            arrived = _arrival(arrive, f, since)
+            self.requests.tell(request, prompt, most, priority, flags, reserve, arrived)
 
     def _event(self, s: _Scheduler, f: Frames, number: int, seq: int, event: Any) -> int:
         fault = fault_of_event(event)
@@ -258,7 +248,7 @@ class _Collector:
         """Return the tape with what was read."""
         for s in self.known:
             for rank, request in enumerate(s.ranked()):
-                self.requests[request]["id_rank"] = rank
+                self.requests.rank(request, rank)
         if tape is not None and tape.rows("ops"):
             ops = first_ops(tape, self.begun, self.ended, self.inputs.rows)
             self.inputs.set_column("op", ops, ops < 0)
@@ -267,14 +257,14 @@ class _Collector:
             for name, rows in (
                 ("schedulers", self.schedulers),
                 ("pools", self.pools),
-                ("requests", self.requests),
-                ("prefixes", self.prefixes),
             )
             if rows
         }
+        if len(self.requests):
+            made["requests"] = self.requests.table()
         made |= {
             name: getattr(self, name).table()
-            for name in ("inputs", "answers", "decisions", "blocks", "resources")
+            for name in ("prefixes", "inputs", "answers", "decisions", "blocks", "resources")
             if getattr(self, name).rows
         }
         base = TapeBuilder().build(Manifest(processes=(), complete=True)) if tape is None else tape
@@ -319,13 +309,14 @@ class _Collector:
         )
 
 
-def _known(where: Mapping[int, int] | Sequence[int], number: Any, f: Frames) -> int:
+def _known(where: Sequence[int], number: Any, f: Frames) -> int:
     try:
         if number < 0:
             raise IndexError
-        return where[number]
-    except (KeyError, IndexError):
+        known: int = where[number]
+    except IndexError:
         raise damaged(f"request or pool {number}, which is not told of", f.where) from None
+    return known
 
 
 def _arrival(wall_ns: int | None, f: Frames, since: int) -> int | None:
@@ -341,9 +332,4 @@ def _arrival(wall_ns: int | None, f: Frames, since: int) -> int | None:
 _NAMES = {
     "schedulers": ("scheduler", "process", "engine", "engine_version", "config"),
     "pools": ("pool", "scheduler", "name", "units", "reserved", "tokens_per_unit"),
-    "requests": (
-        "request", "scheduler", "prompt_tokens", "max_tokens", "priority", "flags", "reserve_tokens",
-        "id_rank", "arrive_ns",
-    ),
-    "prefixes": ("request", "of", "from_tokens", "to_tokens"),
-}  # fmt: skip
+}

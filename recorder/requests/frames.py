@@ -17,8 +17,14 @@ from typing import Any, BinaryIO
 from ...formats.errors import SpoolError
 from ..files import cannot_read, open_regular
 from .layout import FRAME, FRAME_BYTES_MAX, HEADER, INT_MAX, MAGIC, PATTERN, RUNNING, STOPPED, VERSION
+from .weight import weight_of
 
 __all__ = ["Frames", "damaged", "frames_of", "read_all"]
+
+_LIGHT_BYTES = 1 << 16
+"""A frame up to this length takes little, whatever it holds."""
+_WEIGHT_MAX = 1 << 27
+"""What a frame may take when it is unpacked: more than one of `FRAME_BYTES_MAX` that a recorder writes."""
 
 
 @dataclass
@@ -150,6 +156,8 @@ def damaged(found: str, where: str) -> SpoolError:
 def _unpacked(payload: bytes, where: str) -> list[Any]:
     import msgpack
 
+    if len(payload) > _LIGHT_BYTES and weight_of(payload, _WEIGHT_MAX) > _WEIGHT_MAX:
+        raise damaged(f"a frame of {len(payload)} bytes that takes more than {_WEIGHT_MAX >> 20} MiB", where)
     try:
         found = msgpack.unpackb(payload, strict_map_key=False, use_list=True)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:

@@ -48,7 +48,8 @@ STATUS = struct.Struct("<II")
 """Status and error number: written in place, as a full disk lets nothing grow."""
 RUNNING, ENDED, STOPPED = 0, 1, 2
 FRAME = struct.Struct("<II")
-FRAME_BYTES_MAX = 1 << 26
+FRAME_BYTES_MAX = 1 << 23
+"""Of one input: 1.6 million units that change hands at once."""
 INT_MAX = (1 << 62) - 1
 PATTERN = "requests-*.frames"
 

@@ -66,7 +66,10 @@ def recorder(folder: Path) -> Callable[..., SchedulerRecorder]:
 
 
 def frame(*fields: Any) -> bytes:
-    payload = bytes(msgpack.packb(list(fields)))
+    return raw_frame(bytes(msgpack.packb(list(fields))))
+
+
+def raw_frame(payload: bytes) -> bytes:
     return struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
 
 
