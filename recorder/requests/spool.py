@@ -21,9 +21,25 @@ __all__ = ["Writer", "enabled", "said", "stop", "writer"]
 _NUMBERS_MAX = 10_000
 
 
+_asked = os.environ.get("TAPEDELAY_SPOOL", "")
+"""The folder of the recording that goes on: what a program does to its environment does not end it."""
+
+
 def enabled() -> bool:
-    """Return whether this process is being recorded."""
-    return bool(os.environ.get("TAPEDELAY_SPOOL"))
+    """Return whether this process is recorded; a program that took that from its environment is told."""
+    global _asked
+    directory = os.environ.get("TAPEDELAY_SPOOL", "")
+    if directory:
+        _asked = directory
+    elif _asked:
+        said(_asked, _REMOVED)
+    return bool(directory)
+
+
+_REMOVED = (
+    "a request scheduler is not recorded (the program removed TAPEDELAY_SPOOL from its environment before it "
+    "was built)"
+)
 
 
 class Writer:
@@ -135,9 +151,9 @@ _lock = threading.Lock()
 def writer() -> Writer | None:
     """Return the writer of this process; None where nothing is recorded."""
     global _writer
-    directory = os.environ.get("TAPEDELAY_SPOOL")
-    if not directory:
+    if not enabled():
         return None
+    directory = os.environ["TAPEDELAY_SPOOL"]
     with _lock:
         if _writer is None or _writer.over or _writer.directory != directory or _writer.pid != os.getpid():
             _writer = Writer(directory)
@@ -147,10 +163,20 @@ def writer() -> Writer | None:
 
 def stop() -> None:
     """End the recording of this process's request schedulers; the engine goes on."""
+    global _asked
+    _asked = ""
     with _lock:
         if _writer is not None and _writer.pid == os.getpid():
             _writer.end()
 
+
+def _forked() -> None:
+    """Forget, in a child, the lock that another thread of its parent may hold for ever."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 _watched = -1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from tapedelay.formats.requests.read import read_inputs, read_schedulers
 from tapedelay.formats.requests.recorded import Changed, Decided
 from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
-from tapedelay.recorder.requests import PoolRow, SchedulerRecorder, stop
+from tapedelay.recorder.requests import PoolRow, SchedulerRecorder, enabled, stop
 from tapedelay.recorder.spools import collect_all
 
 Recorder = Callable[..., SchedulerRecorder]
@@ -336,3 +337,62 @@ def test_a_fault_after_the_program_cleared_its_environment_stands_in_the_recordi
     assert [p.name for p in tmp_path.iterdir()] == ["spool"]
     (said,) = folder.glob("refused-requests-*.txt")
     assert "outside of a step" in said.read_text()
+
+
+def test_a_program_that_clears_its_environment_before_a_scheduler_is_built_is_told(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert enabled()
+    monkeypatch.delenv("TAPEDELAY_SPOOL")
+    assert not recorder().recording
+    assert not recorder().recording
+    fault = "the program removed TAPEDELAY_SPOOL from its environment"
+    assert capsys.readouterr().err.count(fault) == 1
+    (said,) = folder.glob("refused-requests-*.txt")
+    assert fault in said.read_text()
+
+
+def test_after_the_end_of_a_recording_an_empty_environment_is_no_fault(
+    recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recorder().recording
+    monkeypatch.delenv("TAPEDELAY_SPOOL")
+    stop()
+    assert not recorder().recording
+    assert not enabled()
+    assert capsys.readouterr().err == ""
+    assert not list(folder.glob("refused-requests-*.txt"))
+
+
+FORKED = """
+import os, signal, threading
+from tapedelay.recorder.requests import SchedulerRecorder, PoolRow, spool, stop
+held, let = threading.Event(), threading.Event()
+
+def hold():
+    with spool._lock:
+        held.set()
+        let.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()  # another thread of the parent looks for its writer
+if not child:
+    signal.alarm(20)
+    r = SchedulerRecorder("toy", "1", {}, [PoolRow("kv", 4)])
+    r.submit("x", prompt_tokens=1)
+    stop()
+    os._exit(0)
+let.set()
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_child_forked_while_a_thread_holds_the_lock_records(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "0\n", done.stderr
+    assert collect_all(folder).rows("requests") == 1
