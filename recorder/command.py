@@ -189,9 +189,10 @@ def _held(result: Recording) -> str:
     held = f"{plural(result.ops, 'op')} on {plural(result.queues, 'queue')}"
     detail = [f"computes: {_counted(result.computes)}"] * bool(result.computes)
     if result.inputs:
-        inputs = f"{plural(result.inputs, 'input')} of request schedulers"
+        of = sorted(result.schedulers.items())
+        whose = " and ".join(f"{plural(n, 'request scheduler')} of {name}" for name, n in of)
+        inputs = f"{plural(result.inputs, 'input')} of {whose}"
         held = f"{held} and {inputs}" if result.ops else inputs
-        detail.append(f"schedulers: {_counted(result.schedulers)}")
     return f"{held} in {result.output}" + f" ({'; '.join(detail)})" * bool(detail)
 
 

@@ -60,12 +60,13 @@ def stages() -> Iterator[Stage]:
         shown: dict[str, TaskID] = {}
 
         def show(what: str, more: str, done: int, total: int | None) -> None:
+            said = printable(what + more)
             if what not in shown:  # its time begins
                 for task in shown.values():
                     bar.remove_task(task)
                 shown.clear()
-                shown[what] = bar.add_task("", total=total)
-            bar.update(shown[what], description=printable(what + more), completed=done, total=total)
+                shown[what] = bar.add_task(said, total=total)
+            bar.update(shown[what], description=said, completed=done, total=total)
 
         yield show
 

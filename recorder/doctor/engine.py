@@ -133,7 +133,7 @@ def _processes(watched: Watched) -> Iterator[Finding]:
         shown = ", ".join(dict.fromkeys(names))
         yield Finding("processes", OK, f"programs that ran: {shown}")
     if watched.stopped_s is not None:
-        yield Finding("stopped", OK, f"the command was ended after {watched.stopped_s:g} s, as asked for")
+        yield Finding("stopped", OK, f"the command was ended after {watched.stopped_s:g} s (--seconds)")
 
 
 def _unwatched(fault: str) -> Finding:

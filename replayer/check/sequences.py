@@ -87,7 +87,7 @@ def _kind(kind: Kind, of: str) -> list[str]:
     if kind.accepted:
         lines[0] += "  (accepted by the baseline)"
     lines.append(f"  {first.violation.words}")
-    lines.append(f"  {invariant}: {INVARIANTS[invariant]}")
+    lines.append(f"  must hold: {INVARIANTS[invariant]}")
     if first.seen.input is not None:
         lines.append(f"  at {first.where()}")
     if kind.history:

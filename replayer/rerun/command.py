@@ -235,8 +235,10 @@ def _campaign(asked: _Asked, campaign: Campaign) -> Outcome:
     with stages() as show:
 
         def told(doing: str, out: Outcome) -> None:
-            more = f", {plural(len(out.found), 'kind')} found" if out.found else ""
-            done, total = asked.budget.spent(out.runs, out.seconds) if doing == PERTURBING else (0, None)
+            more, done, total = "", 0, None
+            if doing == PERTURBING:
+                more = f", {plural(len(out.found), 'kind')} found" if out.found else ""
+                done, total = asked.budget.spent(out.runs, out.seconds)
             show(f"{asked.tape.name}: {doing}", more, done, total)
 
         campaign.progress = told
@@ -301,8 +303,10 @@ def _say_next(
     if files:
         python = f" --python {quoted(asked.python)}" if asked.python else ""
         say_next(f"tapedelay rerun {quoted(next(iter(files.values())))}{python}")
-    elif out is not None and out.found:
-        say_next(asked.again("--perturbed", f"--seed {asked.seed}", "--write cases"))
+    elif out is not None and (out.found or out.interrupted):
+        same = [f"--seed {asked.seed}", f"--budget {quoted(asked.budget.text())}"]
+        same += [f"--only {action}" for action in sorted(asked.only)]
+        say_next(asked.again("--perturbed", *same, "--write cases"))
     elif out is not None:
         say_next(asked.again("--perturbed", f"--seed {asked.seed + 1}", "--budget 10m"))
     elif strict is not None and (strict.divergence is not None or strict.violations):

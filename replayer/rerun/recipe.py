@@ -131,7 +131,7 @@ class Recipe:
         parts += [f"{key} made smaller" for key, _ in self.shrink]
         parts += [f"{self.pressure} throughout"] * bool(self.pressure)
         parts += [f"arrivals {self.order}"] * (self.order != "recorded")
-        parts += [f"R{r} {flag}" for r, flag in self.flags]
+        parts += [f"R{r} submitted as {flag}" for r, flag in self.flags]
         return "; ".join(parts) or "as recorded"
 
     def but(self, **changes: Any) -> Recipe:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...formats.sequence import INVARIANTS
-from ...formats.shown import plural
+from ...formats.shown import plural, quoted
 from .api import Case, Strict
 from .outcome import Found, Outcome
 from .scenario import Scenario
@@ -43,7 +43,7 @@ def meaning(invariant: str) -> str:
 def render_strict(tape: str, result: Strict, recorded_version: str | None) -> list[str]:
     """Return the result of a strict rerun."""
     rate = f", {result.steps / result.seconds:,.0f} steps/s" if result.seconds > 0 else ""
-    inputs = f"{plural(result.steps, 'step')} and {plural(result.compared, 'input')}"
+    given = f"{plural(result.steps, 'step')}, {plural(result.compared, 'input')} in all"
     lines = []
     if recorded_version is not None and recorded_version != result.version:
         lines.append(f"note: recorded with {recorded_version}, rerun on {result.version}")
@@ -51,7 +51,7 @@ def render_strict(tape: str, result: Strict, recorded_version: str | None) -> li
         lines += [f"{tape}: strict: DIVERGED at input {result.divergence.index}"]
         lines += _divergence(result.divergence)
     else:
-        lines += [f"{tape}: strict: {inputs} rerun, every decision, unit and count as recorded{rate}"]
+        lines += [f"{tape}: strict: every decision, unit and count as recorded: {given}{rate}"]
     for violation in result.violations[:5]:
         lines += ["", *_violation(violation)]
     return lines
@@ -93,21 +93,21 @@ def render_campaign(tape: str, out: Outcome, files: dict[tuple[str, str], str]) 
         "cannot judge": "cannot judge",
     }
     rate = f", {out.runs / out.seconds:,.0f} runs/s" if out.seconds > 0 else ""
-    lines = [
-        f"{tape}: perturbed: {heads[out.verdict]} in {plural(out.runs, 'run')}"
-        f" ({plural(out.calls, 'call')}, {out.seconds:,.1f} s{rate}) on {out.engine} {out.version}"
-    ]
-    if out.interrupted:
-        lines.append("  interrupted")
+    head = "interrupted" if out.interrupted and not out.found else heads[out.verdict]
+    made = f"{plural(out.runs, 'run')} ({plural(out.calls, 'call')}, {out.seconds:,.1f} s{rate})"
+    lines = [f"{tape}: perturbed: {head} in {made} on {out.engine} {out.version}".rstrip()]
+    if out.interrupted and out.found:
+        lines.append("  interrupted: there may be more, and not all is reduced")
     lines.append(f"  {_planted(out)}")
     if out.actions:
         most = ", ".join(f"{name} {n:,}" for name, n in sorted(out.actions.items()))
-        lines.append(f"  inserted: {most}")
+        lines.append(f"  inserted in runs: {most}")
     phases: dict[str, int] = {}
     for (phase, _), n in out.moments.items():
-        phases[phase] = phases.get(phase, 0) + n
+        if phase != "any":
+            phases[phase] = phases.get(phase, 0) + n
     if phases:
-        lines.append(f"  moments: {', '.join(f'{name} {n:,}' for name, n in sorted(phases.items()))}")
+        lines.append(f"  states met: {', '.join(f'{name} {n:,}' for name, n in sorted(phases.items()))}")
     if out.unjudged:
         lines.append(f"  {plural(out.unjudged.total(), 'run')} ended early without a finding, not clean:")
         lines += [f"    {n:,} x {why}" for why, n in out.unjudged.most_common(5)]
@@ -125,17 +125,17 @@ def _planted(out: Outcome) -> str:
         return "no fault was planted yet: nothing proves that this campaign would find one"
     if not planted.name:
         return "no fault was planted: nothing proves that this campaign would find one"
-    runs = plural(planted.runs, "run")
+    runs, name = plural(planted.runs, "run"), quoted(planted.name)
     if planted.found is None:
-        return f"the planted fault {planted.name} was NOT found in {runs}: a clean result would mean nothing"
-    return f"planted fault {planted.name}: found in {runs} ({planted.found.invariant}: {planted.found.what})"
+        return f"the planted fault {name} was NOT found in {runs}: a clean result would mean nothing"
+    return f"planted fault {name}: found after {runs} ({planted.found.invariant}: {planted.found.what})"
 
 
 def _found(number: int, found: Found, file: str) -> Iterator[str]:
     head, *rest = _violation(found.violation)
     yield f"{number}. {head}"
     yield from rest
-    yield f"  by {found.recipe.text()}; in {plural(found.count, 'run')}, first in run {found.run}"
+    yield f"  shown by: {found.recipe.text()}; in {plural(found.count, 'run')}, first in run {found.run}"
     reduced = found.reduced
     if reduced is not None:
         requests, inputs = len(reduced.submissions()), len(reduced.inputs)
@@ -143,6 +143,8 @@ def _found(number: int, found: Found, file: str) -> Iterator[str]:
         done = "" if found.minimal else ", not to the end"
         yield f"  reduced to {size} in {plural(found.reduce_runs, 'run')}{done}" + f": {file}" * bool(file)
         yield from inputs_shown(reduced)
+        if "\n> drain\n" in found.litmus:
+            yield "    then steps and outputs until nothing is left, or nothing goes on"
     elif found.unreduced:
         yield f"  not reduced: {found.unreduced}"
 
@@ -160,7 +162,7 @@ def inputs_shown(reduced: Scenario) -> Iterator[str]:
 def _violation(violation: Violation) -> list[str]:
     return [
         f"{violation.invariant}: {violation.what}",
-        f"  {meaning(violation.invariant)}",
+        f"  must hold: {meaning(violation.invariant)}",
         f"  {violation.words}",
     ]
 

@@ -8,7 +8,7 @@ not reported again at every later command. ``formats/LITMUS.md`` says what each 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice
+from itertools import groupby, islice
 
 from ...formats.errors import UsageError
 from ...formats.sequence import INVARIANTS, Command
@@ -341,12 +341,12 @@ def _malformed(command: Command) -> UsageError:
 
 def _list(names: Collection[str]) -> str:
     """Return the first few names, and how many more there are."""
-    return _more(list(islice(names, _SHOWN)), len(names))
+    shown = list(islice(names, _SHOWN))
+    return ", ".join(shown) + _more(len(names) - len(shown))
 
 
-def _more(shown: list[str], count: int) -> str:
-    text = ", ".join(shown)
-    return text if count <= len(shown) else f"{text} and {count - len(shown):,} more"
+def _more(left: int) -> str:
+    return f" and {left:,} more" if left > 0 else ""
 
 
 class _Few:
@@ -356,16 +356,18 @@ class _Few:
         self.names: list[str] = []
         self.count = count
         self._known = count > 0
-        self._texts: list[str] = []
+        self._shown: list[tuple[str, str]] = []
 
     def add(self, name: str, relation: str = "", to: Collection[str] = ()) -> None:
         """Take one more, and what it is in relation to."""
         self.count += not self._known
         if len(self.names) < _NAMES:
             self.names.append(name)
-        if len(self._texts) < _SHOWN:
-            self._texts.append(f"{name} ({relation} {_list(to)})" if relation else name)
+        if len(self._shown) < _SHOWN:
+            self._shown.append((name, f" ({relation} {_list(to)})" if relation else ""))
 
     def text(self) -> str:
-        """Return the first ones in words, and how many more there are."""
-        return _more(self._texts, self.count)
+        """Return the first ones in words, the relation of several only once, and how many more there are."""
+        groups = groupby(self._shown, key=lambda pair: pair[1])
+        texts = (", ".join(name for name, _ in same) + relation for relation, same in groups)
+        return ", ".join(texts) + _more(self.count - len(self._shown))

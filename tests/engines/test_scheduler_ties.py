@@ -21,7 +21,7 @@ def test_each_step_names_the_first_op_that_it_caused(
         sys.executable, str(PROGRAM), str(PROGRAMS), str(tiny_model), environment=newest,
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert f"and {3 * STEPS + 2} inputs of request schedulers in" in done.err
+    assert f"and {3 * STEPS + 2} inputs of 1 request scheduler of halves in" in done.err
     tape = load_tape(tmp_path / "run.tape")
     inputs = tape.table("inputs").to_pylist()
     issued = {r["op"]: r["issue_ns"] for r in tape.table("ops").to_pylist() if r["issue_ns"] is not None}

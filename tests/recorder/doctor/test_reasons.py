@@ -204,7 +204,8 @@ def test_a_command_that_takes_its_time(look: Callable[..., Examined]) -> None:
     assert found.code == "too-short"
     assert "the command did not use the engine within 0.3 s" in found.found
     assert "--seconds" in found.remedy
-    assert "stopped" in [f.code for f in done.findings]
+    (stopped,) = [f for f in done.findings if f.code == "stopped"]
+    assert stopped.found == "the command was ended after 0.3 s (--seconds)"
 
 
 def test_a_command_that_does_not_want_to_end(

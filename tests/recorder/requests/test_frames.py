@@ -130,7 +130,7 @@ def test_a_run_is_recorded_by_the_command(tmp_path: Path, cli: Any) -> None:
     done = cli("record", "--no-telemetry", "-o", "run.tape", "--", sys.executable, "-c",
                f"STEPS = 30\n{ENDLESS}")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "72 inputs of request schedulers in run.tape (schedulers: 1 toy)" in done.stderr
+    assert "72 inputs of 1 request scheduler of toy in run.tape" in done.stderr
     shown = cli("info", "run.tape").stdout
     inputs = "72 inputs (output 30, step 30, submit 12)"
     assert f"scheduler 0, toy 1: 12 requests, 30 steps, {inputs}; pools: kv 1,000 units" in shown

@@ -30,8 +30,7 @@ def test_clean(tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(["rerun", str(tape), *TOY, "--budget", "150 runs", "--write", str(cases)]) == 0
     assert not cases.parent.exists()
     out, err = capsys.readouterr()
-    assert "strict: 1" in out
-    assert "every decision, unit and count as recorded" in out
+    assert "strict: every decision, unit and count as recorded: 1" in out
     assert "perturbed: clean in 150 runs" in out
     assert "planted fault" in out
     assert err.splitlines()[-1].startswith("next: tapedelay rerun")
