@@ -1,20 +1,17 @@
-"""Steps of vLLM's real scheduler with many running requests, with and without the recorder's hooks.
+"""Steps of vLLM's real scheduler with many running requests, with or without the recorder's hooks.
 
-Runs in a Python that has vLLM: ``vllm_steps.py FOLDER SPOOL REQUESTS STEPS``. The engine, its scheduler and
-its KV cache are vLLM's own; only the model is pretended. Both ways take one step each in turns, in one
-process, so that they meet the same machine. Prints one JSON object: medians of processor times, and of what a
-step with the hooks takes more than the one without before it.
+Runs in a Python that has vLLM: ``vllm_steps.py FOLDER REQUESTS STEPS [SPOOL]``. The engine, its scheduler and
+its KV cache are vLLM's own; only the model is pretended. Each line on stdin asks for the next step, whose
+processor time in ms is the answer: so two of these take turns and meet the same machine, each in a process of
+its own, as an engine is. Once in `STEPS` steps all requests are replaced, which is not counted.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engines" / "programs"))
 
@@ -26,8 +23,6 @@ from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 
 from tapedelay.recorder.engines.vllm import recording
-
-ROUNDS = 5
 
 
 def engine(folder: Path, requests: int) -> EngineCore:
@@ -71,9 +66,10 @@ def step_ms(core: EngineCore) -> float:
 
 
 def _request(key: str, most: int) -> EngineCoreRequest:
+    number = int(key.split("-")[1])  # lengths differ: in every step some requests fill a block
     return EngineCoreRequest(
         request_id=key,
-        prompt_token_ids=[vllm_core.token(int(key.split("-")[1]), i) for i in range(40)],
+        prompt_token_ids=[vllm_core.token(number, i) for i in range(40 + number % vllm_core.BLOCK_TOKENS)],
         mm_features=None,
         sampling_params=SamplingParams(temperature=0, max_tokens=most, ignore_eos=True, detokenize=False),
         pooling_params=None,
@@ -84,27 +80,16 @@ def _request(key: str, most: int) -> EngineCoreRequest:
     )
 
 
-def main(folder: str, spool: str, requests: str, steps: str) -> None:
-    without = engine(Path(folder), int(requests))
-    os.environ["TAPEDELAY_SPOOL"] = spool
-    recording.start(module)
+def main(folder: str, requests: str, steps: str, spool: str = "") -> None:
+    if spool:
+        os.environ["TAPEDELAY_SPOOL"] = spool
+        recording.start(module)
     core = engine(Path(folder), int(requests))
-    plain, more = [], []
-    for _ in range(ROUNDS):
-        for each in (without, core):
-            fill(each, int(requests), int(steps))
-        for _ in range(int(steps)):
-            plain.append(step_ms(without))
-            more.append(step_ms(core) - plain[-1])
-        for each in (without, core):
-            empty(each)
-    written = sum(p.stat().st_size for p in Path(spool).glob("requests-*.frames"))
-    result: dict[str, Any] = {
-        "plain_ms": statistics.median(plain),
-        "more_ms": statistics.median(more),
-        "bytes_per_step": written / core.scheduler.current_step,
-    }
-    print(json.dumps(result))
+    for number, _ in enumerate(sys.stdin):
+        if number % int(steps) == 0:
+            empty(core)
+            fill(core, int(requests), int(steps))
+        print(step_ms(core), core.scheduler.current_step, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,16 @@ Standard library only: it is imported inside of engines.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Container, Iterable, Mapping
+from itertools import chain, compress
+from operator import add, ge
 from typing import NamedTuple
 
-__all__ = ["Answered", "Carry", "Row", "Scheduled"]
+__all__ = ["Answered", "Carry", "Row", "Scheduled", "Step"]
 
 _IN_FLIGHT_MAX = 4096
 """Steps whose output is awaited; of an engine that never gives any, the oldest are forgotten."""
+_NO_WORDS: Mapping[int, str] = {}
 _PREFILL = (-1, -1)
 """What a request that was scheduled for a prefill is foreseen to do: nothing."""
 
@@ -44,6 +46,33 @@ class Scheduled(NamedTuple):
     is_prefill: bool
 
 
+class Step(NamedTuple):
+    """Every request of a step once, in the scheduler's order, by columns: they cost its engine the least.
+
+    Attributes
+    ----------
+    requests : list of int
+        Their numbers.
+    tokens : list of int
+        Tokens that the step computes for each.
+    computed_tokens : list of int
+        Tokens computed before.
+    is_prefill : list of bool
+        See `Scheduled`.
+    """
+
+    requests: list[int]
+    tokens: list[int]
+    computed_tokens: list[int]
+    is_prefill: list[bool]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int, bool]]) -> Step:
+        """Return the step that rows like `Scheduled` tell."""
+        columns = [list(c) for c in zip(*rows, strict=True)]
+        return cls(*columns) if columns else cls([], [], [], [])
+
+
 class Answered(NamedTuple):
     """What the model gave a request: so many tokens, and why it ends with them (None: it goes on)."""
 
@@ -61,6 +90,15 @@ class Row(NamedTuple):
     computed_tokens: int | None = None
 
 
+class _Then(NamedTuple):
+    """A step that was made: as `Step`, with the tokens computed after it."""
+
+    requests: list[int]
+    tokens: list[int]
+    after: list[int]
+    is_prefill: list[bool]
+
+
 class Carry:
     """What is known of the last step, the steps in flight and the lengths of the requests of one scheduler.
 
@@ -69,28 +107,27 @@ class Carry:
     >>> there, back = Carry(), Carry()
     >>> for c in (there, back):
     ...     c.submitted(0, 5)
-    >>> rows = there.encode(0, [Scheduled(0, 5, 0, True)])
+    >>> rows = there.encode(0, Step([0], [5], [0], [True]))
     >>> rows
     [Row(kind='prefill', request=0, tokens=5, computed_tokens=0)]
     >>> back.decode(0, rows)
     [Scheduled(request=0, tokens=5, computed_tokens=0, is_prefill=True)]
-    >>> there.encode_answers(0, [Answered(0, 1)])  # as foreseen
+    >>> there.encode_answers(0, [0], [1])  # as foreseen
     []
     >>> back.decode_answers(0, [])
     [Answered(request=0, tokens=1, word=None)]
     """
 
     def __init__(self) -> None:
-        self._then: list[tuple[int, int, int, bool]] = []
-        """The last step: request, tokens, tokens computed after it, is prefill."""
-        self._steady = True
-        """The next step may equal `_then`: nobody in it was in prefill, nobody has left since."""
+        self._then = _Then([], [], [], [])
+        """The last step."""
         self._left: set[int] = set()
+        """Those of it that will not be scheduled as in it."""
         self._known: dict[int, int] = {}
         self._over: set[int] = set()
         """Ended, and still in flight."""
-        self._flying: OrderedDict[int, list[tuple[int, int, int, bool]]] = OrderedDict()
-        """What each step was, like `_then`."""
+        self._flying: OrderedDict[int, _Then] = OrderedDict()
+        """Steps without an output yet."""
 
     # --- what both directions are told ---
 
@@ -106,71 +143,49 @@ class Carry:
     def left(self, request: int) -> None:
         """Note that a request will not be scheduled as in the last step: it was preempted."""
         self._left.add(request)
-        self._steady = False
 
     def over(self, request: int) -> None:
         """Note that a request has ended: aborted, finished or rejected."""
         self.left(request)
-        if any(f[0] == request for rows in self._flying.values() for f in rows):
+        if any(request in then.requests for then in self._flying.values()):
             self._over.add(request)
         else:
             self._known.pop(request, None)
 
     # --- steps ---
 
-    def encode(self, step: int, scheduled: list[tuple[int, int, int, bool]]) -> list[Row]:
+    def encode(self, step: int, scheduled: Step) -> list[Row]:
         """Return the rows that tell a whole step.
 
         Parameters
         ----------
         step : int
             Its number.
-        scheduled : list of (request, tokens, computed_tokens, is_prefill)
-            Every request of the step once, in the scheduler's order.
+        scheduled : Step
+            What it schedules.
 
         Raises
         ------
         ValueError
             A request stands there twice.
         """
-        if self._steady and scheduled == self._then:
-            self._stepped(step, [(r, tokens, at + tokens, False) for r, tokens, at, _ in scheduled], True)
-            return []
-        if len(set(map(itemgetter(0), scheduled))) != len(scheduled):
+        requests, tokens, computed, is_prefill = scheduled
+        then = self._stay()
+        known = len(then.requests)
+        steady = requests[:known] == then.requests
+        if not (steady and len(requests) == known) and len(set(requests)) != len(requests):
             raise ValueError("a request is scheduled twice in one step")
-        rows = self._in_place(scheduled)
-        if rows is None:
-            rows = self._compared(scheduled)
-        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
-        return rows
-
-    def _in_place(self, scheduled: list[tuple[int, int, int, bool]]) -> list[Row] | None:
-        """Return the rows of a step whose requests stand as foreseen, new ones behind them; else None."""
-        left = self._left
-        then = [s for s in self._then if s[0] not in left] if left else self._then
-        if len(then) > len(scheduled):
-            return None
-        rows = []
-        for foreseen, real in zip(then, scheduled, strict=False):
-            if foreseen != real or real[3]:
-                if foreseen[0] != real[0]:
-                    return None
-                rows.append(_row(*real))
-        return rows + [_row(*real) for real in scheduled[len(then) :]]
-
-    def _compared(self, scheduled: list[tuple[int, int, int, bool]]) -> list[Row]:
-        """Return the rows of any step."""
-        last, now = self._last(), {s[0] for s in scheduled}
-        rows = [_row(*s) for s in scheduled if s[3] or last.get(s[0]) != (s[1], s[2])]
-        rows += [Row("skip", r) for r, state in last.items() if state is not _PREFILL and r not in now]
-        order = [s[0] for s in scheduled]
-        if order != _foreseen(last, now, rows):
-            rows += [Row("order", r) for r in order]
+        if steady:  # new ones stand behind them
+            rows = _different(then, scheduled)
+            rows += map(_row, requests[known:], tokens[known:], computed[known:], is_prefill[known:])
+        else:
+            rows = _compared(then, scheduled)
+        self._stepped(step, scheduled)
         return rows
 
     def decode(self, step: int, rows: Iterable[tuple[str, int, int | None, int | None]]) -> list[Scheduled]:
         """Return the whole step that `rows` (of the kinds prefill, decode, skip and order) tell."""
-        last, whole, new = self._last(), dict[int, None](), list[Row]()
+        last, whole, new = _last(self._stay()), dict[int, None](), list[Row]()
         now = {r: Scheduled(r, *state, False) for r, state in last.items() if state is not _PREFILL}
         for kind, request, tokens, computed in rows:
             if kind == "order":
@@ -184,23 +199,29 @@ class Carry:
         if whole:
             order = [r for r in whole if r in now] + [r for r in order if r not in whole]
         scheduled = [now[r] for r in order]
-        self._stepped(step, [(r, tokens, at + tokens, prefill) for r, tokens, at, prefill in scheduled])
+        self._stepped(step, Step.of(scheduled))
         return scheduled
 
-    def _last(self) -> dict[int, tuple[int, int]]:
-        """Return what those of the last step are foreseen to do, in its order, without those that left."""
-        left = self._left
-        return {
-            r: _PREFILL if prefill else (tokens, at) for r, tokens, at, prefill in self._then if r not in left
-        }
+    def _stay(self) -> _Then:
+        """Return the last step without those that left."""
+        then, left = self._then, self._left
+        if not left:
+            return then
+        stays = [r not in left for r in then.requests]
+        return _Then(
+            list(compress(then.requests, stays)),
+            list(compress(then.tokens, stays)),
+            list(compress(then.after, stays)),
+            list(compress(then.is_prefill, stays)),
+        )
 
-    def _stepped(self, step: int, then: list[tuple[int, int, int, bool]], steady: bool = False) -> None:
-        self._then = then
-        self._steady = steady or not any(s[3] for s in then)
+    def _stepped(self, step: int, scheduled: Step) -> None:
+        requests, tokens, computed, is_prefill = scheduled
+        self._then = _Then(requests, tokens, list(map(add, computed, tokens)), is_prefill)
         if self._left:
             self._left = set()
-        if then:
-            self._flying[step] = then
+        if requests:
+            self._flying[step] = self._then
             if len(self._flying) > _IN_FLIGHT_MAX:
                 self._flying.popitem(last=False)
 
@@ -210,37 +231,56 @@ class Carry:
         """Return the oldest step that scheduled something and has no output yet."""
         return next(iter(self._flying), None)
 
-    def encode_answers(self, step: int, rows: Sequence[tuple[int, int, str | None]]) -> list[Answered]:
+    def encode_answers(
+        self, step: int, requests: list[int], tokens: list[int], words: Mapping[int, str] = _NO_WORDS
+    ) -> list[Answered]:
         """Return the rows that tell a whole output.
 
         Parameters
         ----------
         step : int
             The step that it answers.
-        rows : sequence of (request, tokens, word)
-            What each request got, once; one that is missing got no token.
+        requests, tokens : list of int
+            The requests, each once, and what each got; one that is missing got no token.
+        words : mapping of int to str
+            Of those among `requests` that end: why.
         """
-        flying, known, done = self._flying.pop(step, []), self._known, 0
-        for (request, _, after, _), (r, tokens, word) in zip(flying, rows, strict=False):
-            length = known.get(request, after)
-            if r != request or word is not None or tokens != (after >= length):
-                break
-            if tokens and request in known:
-                known[request] = length + tokens
-            done += 1
-        if done == len(flying) == len(rows):
-            self._end_output((), ())
-            return []
-        given = {r: (tokens, word) for r, tokens, word in rows[done:]}
+        then = self._flying.pop(step, None)
+        if then is None or requests != then.requests:
+            return self._encode_any(then or _NONE, requests, tokens, words)
+        after = then.after
+        try:
+            lengths = [*map(self._known.__getitem__, requests)]
+        except KeyError:
+            return self._encode_any(then, requests, tokens, words)
+        due: list[bool] = [*map(ge, after, lengths)]
         told: list[Answered] = []
-        for request, _, after, _ in flying[done:]:
-            tokens, word = given.pop(request, _NOTHING)
+        grown: Iterable[int] = map(add, lengths, tokens)
+        if words or due != tokens:
+            told = [
+                Answered(r, n, words.get(r))
+                for r, n, foreseen in zip(requests, tokens, due, strict=True)
+                if n != foreseen or r in words
+            ]
+            grown = map(_length, lengths, after, tokens)
+        self._known.update(zip(requests, grown, strict=True))
+        self._end_output(told, ())
+        return told
+
+    def _encode_any(
+        self, then: _Then, requests: list[int], tokens: list[int], words: Mapping[int, str]
+    ) -> list[Answered]:
+        """Return the rows of any output."""
+        given = dict(zip(requests, tokens, strict=True))
+        known, told = self._known, list[Answered]()
+        for request, after in zip(then.requests, then.after, strict=True):
+            got, word = given.pop(request, 0), words.get(request)
             length = known.get(request, after)
-            if word is not None or tokens != (after >= length):
-                told.append(Answered(request, tokens, word))
+            if word is not None or got != (after >= length):
+                told.append(Answered(request, got, word))
             if request in known:
-                known[request] = _length(length, after, tokens)
-        rest = [Answered(request, tokens, word) for request, (tokens, word) in given.items()]
+                known[request] = _length(length, after, got)
+        rest = [Answered(request, got, words.get(request)) for request, got in given.items()]
         self._end_output(told, rest)
         return told + rest
 
@@ -248,8 +288,8 @@ class Carry:
         """Return what every request of the step got, in the step's order, then what others got."""
         given = {r: (tokens, word) for r, tokens, word in rows}
         answers: list[Answered] = []
-        known = self._known
-        for request, _, after, _ in self._flying.pop(step, []):
+        known, then = self._known, self._flying.pop(step, _NONE)
+        for request, after in zip(then.requests, then.after, strict=True):
             length = known.get(request, after)
             tokens, word = given.pop(request, (int(after >= length), None))
             answers.append(Answered(request, tokens, word))
@@ -267,7 +307,7 @@ class Carry:
             if a.word is not None:
                 self.left(a.request)
         if self._over:
-            flying = {f[0] for rows in self._flying.values() for f in rows}
+            flying = set(chain.from_iterable(then.requests for then in self._flying.values()))
             for request in self._over - flying:
                 self._known.pop(request, None)
             self._over &= flying
@@ -275,6 +315,46 @@ class Carry:
 
 def _row(request: int, tokens: int, computed: int, is_prefill: bool) -> Row:
     return Row("prefill" if is_prefill else "decode", request, tokens, computed)
+
+
+def _different(then: _Then, scheduled: Step) -> list[Row]:
+    """Return the rows of those of `then`, who stand first in the step, that do not go on as foreseen."""
+    known = len(then.requests)
+    requests, tokens = scheduled.requests[:known], scheduled.tokens[:known]
+    computed, is_prefill = scheduled.computed_tokens[:known], scheduled.is_prefill[:known]
+    if (
+        tokens == then.tokens
+        and computed == then.after
+        and True not in is_prefill
+        and True not in then.is_prefill
+    ):
+        return []
+    foreseen = zip(then.tokens, then.after, then.is_prefill, strict=True)
+    real = zip(requests, tokens, computed, is_prefill, strict=True)
+    return [
+        _row(r, n, at, prefill)
+        for (tokens_then, after, was_prefill), (r, n, at, prefill) in zip(foreseen, real, strict=True)
+        if prefill or was_prefill or n != tokens_then or at != after
+    ]
+
+
+def _compared(then: _Then, scheduled: Step) -> list[Row]:
+    """Return the rows of any step."""
+    last, now = _last(then), set(scheduled.requests)
+    rows = [
+        _row(r, tokens, at, prefill)
+        for r, tokens, at, prefill in zip(*scheduled, strict=True)
+        if prefill or last.get(r) != (tokens, at)
+    ]
+    rows += [Row("skip", r) for r, state in last.items() if state is not _PREFILL and r not in now]
+    if scheduled.requests != _foreseen(last, now, rows):
+        rows += [Row("order", r) for r in scheduled.requests]
+    return rows
+
+
+def _last(then: _Then) -> dict[int, tuple[int, int]]:
+    """Return what those of the last step are foreseen to do, in its order."""
+    return {r: _PREFILL if prefill else (tokens, at) for r, tokens, at, prefill in zip(*then, strict=True)}
 
 
 def _length(length: int, after: int, tokens: int) -> int:
@@ -289,5 +369,5 @@ def _foreseen(last: Iterable[int], now: Container[int], rows: Iterable[Row]) -> 
     return list(order)
 
 
-_NOTHING = (0, None)
+_NONE = _Then([], [], [], [])
 _SCHEDULES = ("prefill", "decode")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from ...formats.requests.carry import Carry
+from ...formats.requests.carry import Carry, Step
 from ...formats.requests.words import ANSWER_WORDS, BLOCK_ACTIONS, DECISION_KINDS, INPUT_KINDS
 from .layout import ANSWER, BLOCK, DECISION, INPUT, INT_MAX, SCHEDULER
 from .spool import Writer, said, writer
@@ -99,8 +99,9 @@ class SchedulerRecorder:
             self._new: dict[int, list[Any]] = {}
             self._prefixes: list[Any] = []
             self._events: list[Any] = []
-            self._scheduled: list[tuple[int, int, int, bool]] = []
-            self._answers: list[tuple[int, int, str | None]] = []
+            self._scheduled = Step([], [], [], [])
+            self._answered: tuple[list[int], list[int]] = ([], [])
+            self._words: dict[int, str] = {}
             self._resources: dict[int, tuple[int, int]] = {}
             self._changed: dict[int, tuple[int, int]] = {}
             self._off = False
@@ -212,9 +213,9 @@ class SchedulerRecorder:
         step : int, optional
             Of ``step`` its number, counted here if left out; of ``output`` the step that it answers, if left
             out the oldest one that scheduled anything and has no output yet.
-        """
         arrive_ns : int, optional
             Of a ``next_chunk``: what the scheduler sorts by from then on, as nanoseconds of the wall clock.
+        """
         if self._off:
             return
         try:
@@ -260,35 +261,43 @@ class SchedulerRecorder:
         except Exception as e:
             self._give_up(e)
 
-    def schedule(self, scheduled: Sequence[tuple[Key, int, int, bool]]) -> None:
+    def schedule(self, scheduled: Iterable[tuple[Key, int, int, bool]]) -> None:
         """Tell the whole step: (key, tokens, computed before, is prefill) in the scheduler's order."""
         if self._off:
             return
         try:
-            numbers = self._numbers
-            try:
-                rows = [(numbers[k], tokens, computed, prefill) for k, tokens, computed, prefill in scheduled]
-            except KeyError:
-                rows = [(self._number(k), t, c, p) for k, t, c, p in scheduled]
-            if not self._depth or self._input[2] != _STEP:
-                raise ValueError("requests are scheduled outside of a step")
-            self._scheduled = self._scheduled + rows if self._scheduled else rows
+            columns = [list(c) for c in zip(*scheduled, strict=True)] or [[], [], [], []]
+            self._schedule(*columns)
         except Exception as e:
             self._give_up(e)
 
-    def answers(self, rows: Sequence[tuple[Key, int, str | None]]) -> None:
+    def schedule_columns(
+        self, keys: Sequence[Key], tokens: list[int], computed: list[int], is_prefill: list[bool]
+    ) -> None:
+        """Tell the same column by column, for hooks: it costs a third. The lists are kept."""
+        if self._off:
+            return
+        try:
+            self._schedule(keys, tokens, computed, is_prefill)
+        except Exception as e:
+            self._give_up(e)
+
+    def answers(self, rows: Iterable[tuple[Key, int, str | None]]) -> None:
         """Tell what the model gave for the step of this output: (key, tokens, why it ends or None)."""
         if self._off:
             return
         try:
-            numbers = self._numbers
-            try:
-                given = [(numbers[k], tokens, word) for k, tokens, word in rows]
-            except KeyError:
-                given = [(self._number(k), tokens, word) for k, tokens, word in rows]
-            if not self._depth or self._input[2] != _OUTPUT:
-                raise ValueError("answers outside of an output")
-            self._answers = self._answers + given if self._answers else given
+            keys, tokens, words = [list(c) for c in zip(*rows, strict=True)] or [[], [], []]
+            self._answer(keys, tokens, {k: w for k, w in zip(keys, words, strict=True) if w is not None})
+        except Exception as e:
+            self._give_up(e)
+
+    def answer_columns(self, keys: Sequence[Key], tokens: list[int], words: Mapping[Any, str]) -> None:
+        """Tell the same column by column, for hooks; `words` says of those among `keys` that end, why."""
+        if self._off:
+            return
+        try:
+            self._answer(keys, tokens, words)
         except Exception as e:
             self._give_up(e)
 
@@ -300,6 +309,32 @@ class SchedulerRecorder:
             self._resources[pool] = self._changed[pool] = (free, used)
 
     # --- inside ---
+
+    def _schedule(
+        self, keys: Sequence[Key], tokens: list[int], computed: list[int], is_prefill: list[bool]
+    ) -> None:
+        if not self._depth or self._input[2] != _STEP:
+            raise ValueError("requests are scheduled outside of a step")
+        step = Step(self._all_numbers(keys), tokens, computed, is_prefill)
+        before = self._scheduled
+        self._scheduled = (
+            Step.of([*zip(*before, strict=True), *zip(*step, strict=True)]) if before.requests else step
+        )
+
+    def _answer(self, keys: Sequence[Key], tokens: list[int], words: Mapping[Any, str]) -> None:
+        if not self._depth or self._input[2] != _OUTPUT:
+            raise ValueError("answers outside of an output")
+        numbers = self._all_numbers(keys)
+        before, counts = self._answered
+        self._answered = (before + numbers, counts + tokens) if before else (numbers, tokens)
+        if words:
+            self._words.update((self._numbers[k], word) for k, word in words.items())
+
+    def _all_numbers(self, keys: Sequence[Key]) -> list[int]:
+        try:
+            return list(map(self._numbers.__getitem__, keys))
+        except KeyError:
+            return [self._number(k) for k in keys]
 
     def _number(self, key: Key) -> int:
         number = self._numbers.get(key)
@@ -413,13 +448,15 @@ class SchedulerRecorder:
                 (DECISION, _DECISIONS[kind], request, tokens, computed)
                 for kind, request, tokens, computed in self._carry.encode(self._step, self._scheduled)
             ]
-            self._scheduled = []
+            self._scheduled = Step([], [], [], [])
         elif self._input[2] == _OUTPUT:
             self._events[:0] = [
                 (ANSWER, request, tokens, _ANSWERS[word])
-                for request, tokens, word in self._carry.encode_answers(self._step, self._answers)
+                for request, tokens, word in self._carry.encode_answers(
+                    self._step, *self._answered, self._words
+                )
             ]
-            self._answers = []
+            self._answered, self._words = ([], []), {}
         frame = [
             *self._input,
             list(self._new.values()),

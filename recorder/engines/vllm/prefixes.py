@@ -27,21 +27,24 @@ class PrefixBook:
         self.unit_tokens = unit_tokens
         self.limit = limit
         self._owners: dict[Hashable, int] = {}
-        self._known: dict[str, int] = {}
+        self._known: dict[str, list[int]] = {}
+        """Of each request: its number, and how many of its hashes are noted."""
 
     def learn(
-        self, key: str, number: int, hashes: Sequence[Hashable], units: int
+        self, key: str, hashes: Sequence[Hashable], units: int, number_of: Callable[[str], int]
     ) -> list[tuple[int, int, int, int]]:
         """Note the first `units` hashes of a request; return what is new and equal to another one's.
 
         Parameters
         ----------
-        key, number : str, int
-            The request, by the engine's id and by ours.
+        key : str
+            The request, by the engine's id.
         hashes : sequence
             Its hashes, by position.
         units : int
             How many of them to look at.
+        number_of : callable
+            Gives its number; asked once for each request.
 
         Returns
         -------
@@ -49,12 +52,17 @@ class PrefixBook:
             Number of the later request, of the earlier one, first token, one past the last token. What the
             earlier one produces may equal a prompt that came later.
         """
-        start = self._known.get(key, 0)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = [number_of(key), 0]
+        number, start = known
         units = min(units, len(hashes))
         if start >= units:
             return []
-        self._known[key] = units
+        known[1] = units
         owners = self._owners
+        if units == start + 1 and owners.setdefault(hashes[start], number) == number:  # a block became full
+            return []
         found: list[tuple[int, int, int, int]] = []
         size = self.unit_tokens
         for i in range(start, units):
@@ -71,13 +79,15 @@ class PrefixBook:
 
     def cut(self, key: str, units: int) -> None:
         """Say that a request's content after its first `units` was replaced."""
-        if self._known.get(key, 0) > units:
-            self._known[key] = units
+        known = self._known.get(key)
+        if known is not None:
+            known[1] = min(known[1], units)
 
     def forget(self, key: str) -> None:
         """Say that a request is gone; its content may still be in the cache."""
         self._known.pop(key, None)
 
+    @property
     def full(self) -> bool:
         """Return whether `prune` is due."""
         return len(self._owners) > self.limit

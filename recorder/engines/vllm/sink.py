@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 __all__ = ["Sink"]
@@ -59,12 +59,14 @@ class Sink(Protocol):
         """Take a decision that schedules nothing."""
         ...
 
-    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None:
-        """Take a whole step: request, tokens, tokens computed before, whether it is a prefill."""
+    def schedule_columns(
+        self, keys: Sequence[str], tokens: list[int], computed: list[int], is_prefill: list[bool]
+    ) -> None:
+        """Take a whole step: requests, tokens, tokens computed before, whether it is a prefill."""
         ...
 
-    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
-        """Take what the model gave: request, tokens, why it ends."""
+    def answer_columns(self, keys: Sequence[str], tokens: list[int], words: Mapping[str, str]) -> None:
+        """Take what the model gave: requests, tokens, and why it ends of those among them that do."""
         ...
 
     def resources(self, pool: int, free: int, used: int) -> None:

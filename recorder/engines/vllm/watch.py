@@ -7,11 +7,14 @@ reaches the engine: the watch detaches and says so once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import chain, repeat
+from operator import attrgetter, le, sub
 from types import FrameType
 from typing import Any
 
@@ -27,6 +30,8 @@ POOL = 0
 
 _MISSING = object()
 _MOST_IN_FLIGHT = 64
+_COMPUTED, _PROMPT = attrgetter("num_computed_tokens"), attrgetter("num_prompt_tokens")
+_OUTPUTS, _ID, _TOKENS, _REASON = map(attrgetter, ("outputs", "request_id", "new_token_ids", "finish_reason"))
 _CALLER = 2
 """Frames from a wrapper to the engine's code that called it: `Wrapped` is between."""
 
@@ -105,7 +110,10 @@ class Watch:
             ]
         originals = [getattr(owner, name) for owner, name, _ in wrappers]
         for (owner, name, wrap), original in zip(wrappers, originals, strict=True):
-            self._replaced.append((owner, name, vars(owner).get(name, _MISSING)))
+            # not by its __dict__: an object whose dictionary was looked at is slower from then on
+            of_class = getattr(original, "__func__", None) is getattr(type(owner), name, None)
+            own = isinstance(original, Wrapped) or not of_class
+            self._replaced.append((owner, name, original if own else _MISSING))
             setattr(owner, name, Wrapped(original, wrap(original)))
         self._alive = True
 
@@ -115,7 +123,8 @@ class Watch:
         while self._replaced:
             owner, name, before = self._replaced.pop()
             if before is _MISSING:
-                vars(owner).pop(name, None)
+                with contextlib.suppress(AttributeError):
+                    delattr(owner, name)
             else:
                 setattr(owner, name, before)
 
@@ -286,23 +295,20 @@ class Watch:
 
         Whatever is more than the next token of an answer counts as ``prefill``.
         """
-        requests = self.scheduler.requests
         self._in_flight.append((output, self.steps - 1))
-        rows: list[tuple[str, int, int, bool]] = [
-            (
-                key,
-                n,
-                (r := requests[key]).num_computed_tokens - n,
-                n != 1 or r.num_computed_tokens <= r.num_prompt_tokens,
-            )
-            for key, n in output.num_scheduled_tokens.items()
-        ]
+        keys, tokens = list(output.num_scheduled_tokens), list(output.num_scheduled_tokens.values())
+        requests = list(map(self.scheduler.requests.__getitem__, keys))
+        after = list(map(_COMPUTED, requests))
+        computed = list(map(sub, after, tokens))
+        prefill = list(map(le, after, map(_PROMPT, requests)))
+        if tokens.count(1) != len(tokens):
+            prefill = [n != 1 or p for n, p in zip(tokens, prefill, strict=True)]
         if self._preempted:
-            for key, tokens, computed, _ in rows:
+            for key, n, at in zip(keys, tokens, computed, strict=True):
                 if key in self._preempted:
                     self._preempted.discard(key)
-                    self.sink.decision("resume", key, tokens, computed)
-        self.sink.schedule(rows)
+                    self.sink.decision("resume", key, n, at)
+        self.sink.schedule_columns(keys, tokens, computed, prefill)
 
     def _update_from_output(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def update_from_output(*args: Any, **kwargs: Any) -> Any:
@@ -335,21 +341,22 @@ class Watch:
 
     def _answered(self, output: Any, model_output: Any, result: Any) -> None:
         """Tell what the model gave, and where something else was shown."""
-        given = [one for of_client in result.values() for one in of_client.outputs]
-        shown = {one.request_id: len(one.new_token_ids) for one in given}
-        words = {one.request_id: _word(one.finish_reason) for one in given if one.finish_reason is not None}
-        index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
-        rows: list[tuple[str, int, str | None]] = [
-            (key, len(sampled[index[key]]) if sampled and key in index else 0, None)
-            for key in output.num_scheduled_tokens
-        ]
-        other = [(key, shown.get(key, 0)) for key, tokens, _ in rows if shown.get(key, 0) != tokens]
-        if words:
-            rows = [(key, tokens, words.pop(key, None)) for key, tokens, _ in rows]
-            rows += [(key, 0, word) for key, word in words.items()]
-        self.sink.answers(rows)
-        for key, seen in other:
-            self.sink.decision("emit", key, seen)
+        given = list(chain.from_iterable(map(_OUTPUTS, result.values())))
+        ids, reasons = list(map(_ID, given)), list(map(_REASON, given))
+        shown = dict(zip(ids, map(len, map(_TOKENS, given)), strict=True))
+        keys = list(output.num_scheduled_tokens)
+        tokens = _counts(model_output, keys)
+        emitted = list(map(shown.get, keys, repeat(0)))
+        other = None if emitted == tokens else [*zip(keys, tokens, emitted, strict=True)]
+        words: dict[str, str] = {}
+        if reasons.count(None) != len(reasons):
+            words = {key: _word(r) for key, r in zip(ids, reasons, strict=True) if r is not None}
+            late = [key for key in words if key not in output.num_scheduled_tokens]
+            keys, tokens = keys + late, tokens + [0] * len(late)
+        self.sink.answer_columns(keys, tokens, words)
+        for key, got, seen in other or ():
+            if got != seen:
+                self.sink.decision("emit", key, seen)
 
     # Inside of an input
 
@@ -357,7 +364,6 @@ class Watch:
         """Return `original`, told to `hear` before it is called."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            args = _kept(args)
             if self._alive:
                 self._hear(hear, *args, **kwargs)
             return original(*args, **kwargs)
@@ -458,10 +464,10 @@ class Watch:
         if book is None or not units or not self._inside:
             return
         key = request.request_id
-        number = self.sink.number(key)
-        for equal in book.learn(key, number, request.block_hashes, units):
-            self._tell(self.sink.equal, *equal)
-        if book.full():
+        equal = book.learn(key, request.block_hashes, units, self.sink.number)
+        for one in equal:
+            self._tell(self.sink.equal, *one)
+        if book.full:
             self._prune(book)
 
     def _prune(self, book: PrefixBook) -> None:
@@ -473,6 +479,17 @@ class Watch:
             return block_hash in live or any(cached(block_hash, [g]) is not None for g in groups)
 
         book.prune(wanted)
+
+
+def _counts(model_output: Any, keys: list[str]) -> list[int]:
+    """Return how many tokens the model gave each request; none where it did not run."""
+    index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
+    if not sampled:
+        return [0] * len(keys)
+    try:
+        return list(map(len, map(sampled.__getitem__, map(index.__getitem__, keys))))
+    except KeyError:
+        return [len(sampled[index[key]]) if key in index else 0 for key in keys]
 
 
 def _owner(caller: FrameType) -> str | None:
@@ -492,10 +509,10 @@ def _kept(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def _word(reason: Any) -> str:
-    return str(reason.name).lower() if reason is not None else "error"
 def _arrival(request: Any) -> int:
     """Return what queues sort a request by, in ns of the wall clock."""
-    return round(request.arrival_time * 1e9)
+    return round(float(request.arrival_time) * 1e9)
 
 
+def _word(reason: Any) -> str:
+    return str(reason.name).lower() if reason is not None else "error"

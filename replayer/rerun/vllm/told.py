@@ -54,14 +54,16 @@ class Told:
         """Note a decision that schedules nothing."""
         self._events.append(Decision(kind, self._numbers[key], tokens, computed))
 
-    def schedule(self, scheduled: Sequence[tuple[str, int, int, bool]]) -> None:
+    def schedule_columns(
+        self, keys: Sequence[str], tokens: list[int], computed: list[int], is_prefill: list[bool]
+    ) -> None:
         """Note a whole step."""
         self._events += (
-            Decision("prefill" if prefill else "decode", self._numbers[key], tokens, computed)
-            for key, tokens, computed, prefill in scheduled
+            Decision("prefill" if prefill else "decode", self._numbers[key], n, at)
+            for key, n, at, prefill in zip(keys, tokens, computed, is_prefill, strict=True)
         )
 
-    def answers(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
+    def answer_columns(self, keys: Sequence[str], tokens: list[int], words: Mapping[str, str]) -> None:
         """Nothing: the rerun gives the answers."""
 
     def resources(self, pool: int, free: int, used: int) -> None:
