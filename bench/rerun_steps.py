@@ -95,7 +95,13 @@ def toy() -> tuple[Scenario, tuple[Recorded, ...], Driver]:
     made = run(scenario, ToyDriver())
     given = tuple(c.given for c in made.calls)
     recorded = tuple(
-        Recorded(c.given.kind, c.reaction.events, c.free, tuple((r, len(t)) for r, t in c.reaction.emitted))
+        Recorded(
+            c.given.kind,
+            c.reaction.events,
+            {pool: (free, c.used[pool]) for pool, free in c.free.items()},
+            c.reaction.ended or (),
+            tuple((r, len(t)) for r, t in c.reaction.emitted),
+        )
         for c in made.calls
     )
     return scenario.but(inputs=given, pools=made.pools), recorded, ToyDriver()

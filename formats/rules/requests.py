@@ -55,6 +55,8 @@ def inputs_say_what_they_are(found: Findings, tape: Tape, tables: Tables) -> Non
     for column, kinds in _NEED.items():
         wrong = ~inputs.valid(column) & inputs.isin("kind", *kinds)
         found.rows("input", "inputs", wrong, lambda r, c=column: f"{kind(r)} without {c}")  # type: ignore[misc]
+    other = inputs.isin("kind", "next_chunk") & inputs.valid("word") & ~inputs.isin("word", "last")
+    found.rows("input", "inputs", other, "next_chunk with another word than `last`")
     nobody = inputs.isin("kind", "abort") & ~inputs.valid("request") & ~listed
     found.rows("input", "inputs", nobody, "an abort of nobody")
     count = several.value_lengths().fill_null(0).to_numpy().astype(np.int64)

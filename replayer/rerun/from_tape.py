@@ -110,6 +110,7 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
     _refuse_unrecorded(found, tape)
     inputs = [i for i in read_inputs(tape) if i.scheduler == found.scheduler]
     _refuse_endless(found, inputs, tape)
+    _refuse_unanswered(inputs, tape)
     return Recording(
         found.scheduler,
         _scenario(found, inputs),
@@ -130,6 +131,18 @@ def _refuse_unrecorded(found: RecordedScheduler, tape: Tape) -> None:
             expected="requests whose decisions hang on recorded inputs alone",
             where=tape.where,
             next_step="record a run without them",
+        )
+
+
+def _refuse_unanswered(inputs: Iterable[RecordedInput], tape: Tape) -> None:
+    """Raise where an output does not say of which step it is."""
+    lost = sum(i.kind == "output" and i.step is None for i in inputs)
+    if lost:
+        raise CannotJudge(
+            f"of {plural(lost, 'output')} it is not recorded which step they are of",
+            expected="outputs with their steps",
+            where=tape.where,
+            next_step="record it again",
         )
 
 

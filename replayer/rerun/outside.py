@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from .protocol import Pool, PoolState, State
+from .protocol import Pool, PoolState, RequestState, State
 
 __all__ = ["HELD_WHILE_PREEMPTED", "Finding", "at_idle", "between_calls", "fits"]
 
@@ -187,7 +187,7 @@ def _units(pool: str, units: tuple[int, ...] | list[int]) -> str:
     return shown + (f" and {len(units) - _SHOWN} more" if len(units) > _SHOWN else "")
 
 
-def fits(state: State, pools: Iterable[Pool]) -> bool:
+def fits(state: State, pools: Iterable[Pool], ask: Callable[[int], bool] | None = None) -> bool:
     """Return whether the free units would do for some request that waits.
 
     Parameters
@@ -196,16 +196,23 @@ def fits(state: State, pools: Iterable[Pool]) -> bool:
         What is visible of the scheduler.
     pools : iterable of Pool
         Its pools.
+    ask : callable, optional
+        Says so of a request, where a pool has units of several kinds, or pools share their memory; None: each
+        pool has one table of units for each request.
     """
     sizes = [(p.name, p.tokens_per_unit) for p in pools if p.name not in HELD_WHILE_PREEMPTED]
-    for request in state.requests.values():
+    for number, request in state.requests.items():
         if request.phase not in ("waiting", "prefill", "decode", "preempted"):
             continue
-        if all(
-            (-(-(request.known_tokens + 1) // size) if size else 1) - len(request.units.get(name, ()))
-            <= state.pools[name].free
-            for name, size in sizes
-            if name in state.pools
-        ):
+        if ask(number) if ask is not None else _fits(request, state, sizes):
             return True
     return False
+
+
+def _fits(request: RequestState, state: State, sizes: Iterable[tuple[str, int | None]]) -> bool:
+    return all(
+        (-(-(request.known_tokens + 1) // size) if size else 1) - len(request.units.get(name, ()))
+        <= state.pools[name].free
+        for name, size in sizes
+        if name in state.pools
+    )

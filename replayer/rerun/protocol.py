@@ -134,12 +134,16 @@ class Reaction:
     answers : tuple of Answer or None
         Of a step: what a model would give for it, where the engine's own rule is not that of the table
         `answers` (one token for each request whose known tokens are all computed after the step).
+    ended : tuple of (int, str) or None
+        Of an output: requests that end with it, or a turn of which does, and why, as the engine says and in
+        the words that the recorder of the engine writes into `answers`; None: the adapter cannot see it.
     """
 
     events: tuple[Decision | BlockChange, ...] = ()
     handle: Any = None
     emitted: tuple[tuple[int, tuple[int, ...]], ...] = ()
     answers: tuple[Answer, ...] | None = None
+    ended: tuple[tuple[int, str], ...] | None = None
 
     def scheduled(self) -> list[Decision]:
         """Return the decisions that schedule tokens, in order."""
@@ -184,11 +188,14 @@ class PoolState:
         What a walk along its free list finds; None: cannot be walked.
     references : mapping of int to int or None
         Reference count of each unit that has one above 0; None: not visible.
+    used : int or None
+        What its own counter of used units says; None: it has none, all that are not free are used.
     """
 
     free: int
     free_units: tuple[int, ...] | None = None
     references: Mapping[int, int] | None = None
+    used: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +232,12 @@ class Engine(Protocol):
     A call that the engine does not have raises `Unsupported`. Any other exception is the engine's own and is
     a finding (the scheduler raised where it must not), unless the adapter wraps it as infrastructure.
     `next_chunk` is given `max_tokens`, the chunk's own limit, and `arrive_ns`, what the scheduler sorts its
-    request by from then on, by name where they are known: an adapter whose recorder writes neither takes none.
+    request by from then on, by name where they are known: an adapter whose recorder writes neither takes
+    none.
+
+    It may have besides: `fits(request) -> bool`, whether the free units would do for a request that waits,
+    where the pools' `tokens_per_unit` do not tell; `stalled() -> str | None`, why nothing moves, None: by
+    design; `must_answer() -> bool`, whether an output has to come before anything else.
     """
 
     def submit(self, submission: Submission) -> Reaction:
@@ -291,6 +303,12 @@ class Driver(Protocol):
         Keys of the configuration that a perturbation may make smaller (pools, token budget, slots).
     exempt : frozenset of str, optional
         Invariants (``I1`` .. ``I10``) that the engine breaks on purpose; the adapter's module says why.
+    ordered : bool, optional
+        Whether decisions and units of a `Reaction` stand in the order in which the engine's recorder writes
+        them; True unless said. Where not, a strict rerun compares each of the two in its own order.
+    missing : method, optional
+        ``missing(config)`` returns the keys that the engine's recorder always writes and a configuration
+        lacks: a tape without them is refused. What a case written by hand leaves out has a default.
     patience : int, optional
         How many steps in a row that schedule nothing, while work waits, prove a stall; 3 unless said.
     """

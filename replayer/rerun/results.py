@@ -51,8 +51,8 @@ class Call:
         What the engine did.
     step : int
         Number of the step that it made or answered, -1 for other inputs.
-    free : mapping of str to int
-        Free units of each pool after it; empty where nobody looked.
+    free, used : mapping of str to int
+        Free and used units of each pool after it; empty where nobody looked.
     answers : tuple of Answer or None
         Of an ``output``: the answers that the scenario gives; None: `drive` worked them out.
     at : int
@@ -63,6 +63,7 @@ class Call:
     reaction: Reaction
     step: int = -1
     free: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
     answers: tuple[Answer, ...] | None = None
     at: int = 0
 

@@ -111,7 +111,7 @@ class Server:
         limits = replace(self._within(message, scenario), stop_at_first=False)
         result = run(scenario, self._mine, limits=limits, drain=False, at=self._told)
         seconds = time.perf_counter() - start
-        divergence = compare(recorded, result)
+        divergence = compare(recorded, result, ordered=getattr(self._mine, "ordered", True))
         if divergence is not None:
             # The recorded answers do not fit what the scheduler does from there on.
             result.violations = [v for v in result.violations if v.call <= divergence.index]

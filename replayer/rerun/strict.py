@@ -12,12 +12,11 @@ from typing import Any
 
 from .drive import Call, Run
 from .protocol import BlockChange, Decision
-from .scenario import Input
 
 __all__ = ["FIELDS", "Difference", "Divergence", "Recorded", "compare", "recorded_of"]
 
-FIELDS = ("scheduled", "decided", "blocks", "free", "shown")
-"""What is compared after each input."""
+FIELDS = ("scheduled", "decided", "blocks", "order", "free", "used", "ended", "shown")
+"""What is compared after each input; ``order``: of the decisions and units among each other."""
 
 _SHOWN = 12
 _DECIDED = ("preempt", "resume", "finish", "reject")
@@ -33,15 +32,18 @@ class Recorded:
         Kind of the input.
     events : tuple of (Decision or BlockChange)
         In the engine's order.
-    free : mapping of str to int
-        Free units of pools after it, where they changed.
+    counts : mapping of str to (int, int)
+        Free and used units of pools after it, where they changed.
+    ended : tuple of (int, str)
+        Requests that ended with it, or a turn of which did, and why.
     shown : tuple of (int, int)
         Requests, and how many tokens of each it showed.
     """
 
     kind: str
     events: tuple[Decision | BlockChange, ...] = ()
-    free: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ended: tuple[tuple[int, str], ...] = ()
     shown: tuple[tuple[int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,7 +54,13 @@ class Recorded:
             else ["d", e.kind, e.request, e.tokens, e.computed_tokens]
             for e in self.events
         ]
-        return {"kind": self.kind, "events": rows, "free": dict(self.free), "shown": self.shown}
+        return {
+            "kind": self.kind,
+            "events": rows,
+            "counts": dict(self.counts),
+            "ended": self.ended,
+            "shown": self.shown,
+        }
 
 
 def recorded_of(data: Iterable[Mapping[str, Any]]) -> list[Recorded]:
@@ -66,7 +74,9 @@ def recorded_of(data: Iterable[Mapping[str, Any]]) -> list[Recorded]:
             else:
                 events.append(Decision(*row))
         shown = tuple((int(request), int(tokens)) for request, tokens in entry["shown"])
-        made.append(Recorded(entry["kind"], tuple(events), dict(entry["free"]), shown))
+        counts = {pool: (int(free), int(used)) for pool, (free, used) in entry["counts"].items()}
+        ended = tuple((int(request), str(word)) for request, word in entry["ended"])
+        made.append(Recorded(entry["kind"], tuple(events), counts, ended, shown))
     return made
 
 
@@ -138,7 +148,7 @@ class Divergence:
         return cls(**given)
 
 
-def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
+def compare(recorded: Sequence[Recorded], run: Run, *, ordered: bool = True) -> Divergence | None:
     """Compare a rerun with what was recorded.
 
     Parameters
@@ -147,6 +157,8 @@ def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
         One for each input of the scenario that was run.
     run : Run
         Its rerun, not drained.
+    ordered : bool
+        Whether its decisions and units stand in the order in which they are recorded, see `Driver`.
 
     Returns
     -------
@@ -159,7 +171,7 @@ def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
     if sizes[0] != sizes[1]:
         texts = [[f"{name} {units}" for name, units in of.items()] for of in sizes]
         return Divergence(0, "building it", 0, (_folded("pools", *texts),))
-    free: dict[str, int] = {}
+    counts = {p.name: (p.units - p.reserved, 0) for p in run.pools}
     for index, was in enumerate(recorded):
         given = inputs[index].text() if index < len(inputs) else was.kind
         if index >= len(run.calls):
@@ -171,34 +183,42 @@ def compare(recorded: Sequence[Recorded], run: Run) -> Divergence | None:
             return Divergence(index, given, steps, words=words)
         if index == len(run.calls) - 1 and run.error is not None:
             return Divergence(index, given, steps, words=f"the scheduler raised: {run.error}")
-        free |= was.free
-        found = _differences(was, call, free)
+        counts |= was.counts
+        sides = _sides(was, call, counts, ordered)
+        found = tuple(_folded(name, a, b) for name, a, b in sides if a != b)
         if found:
-            names = {d.name for d in found}
-            equal = tuple(n for n in FIELDS if n not in names)
-            return Divergence(index, _given(call.given), steps, tuple(found), equal)
+            equal = tuple(name for name, a, b in sides if a == b)
+            return Divergence(index, call.given.text(), steps, found, equal)
         steps += was.kind == "step"
     return None
 
 
-def _given(given: Input) -> str:
-    return given.text()
-
-
-def _differences(was: Recorded, call: Call, free: Mapping[str, int]) -> list[Difference]:
+def _sides(
+    was: Recorded, call: Call, counts: Mapping[str, tuple[int, int]], ordered: bool
+) -> list[tuple[str, list[str], list[str]]]:
+    """Return what is compared: the field, the recorded rows, those of the rerun."""
     now = call.reaction.events
     sides = [
         ("scheduled", _scheduled(was.events), _scheduled(now)),
-        ("decided", _decided(was.events), _decided(now)),
-        ("blocks", *_blocks(was.events, now)),
+        ("decided", _rows(was.events, decided=True), _rows(now, decided=True)),
+        ("blocks", _rows(was.events, blocks=True), _rows(now, blocks=True)),
     ]
-    pools = [p for p in free if p in call.free]
-    sides.append(("free", [f"{p} {free[p]}" for p in pools], [f"{p} {call.free[p]}" for p in pools]))
+    if ordered and all(a == b for _, a, b in sides):
+        one, other = (_rows(events, decided=True, blocks=True) for events in (was.events, now))
+        sides.append(("order", one, other))
+    pools = [p for p in counts if p in call.free]
+    for n, (name, seen) in enumerate((("free", call.free), ("used", call.used))):
+        sides.append((name, [f"{p} {counts[p][n]}" for p in pools], [f"{p} {seen[p]}" for p in pools]))
+    if call.reaction.ended is not None:
+        sides.append(("ended", _ended(was.ended), _ended(call.reaction.ended)))
     shown = Counter[int]()
     for request, tokens in call.reaction.emitted:
         shown[request] += len(tokens)
-    sides.append(("shown", _shown(was.shown), _shown(shown.items())))
-    return [_folded(name, a, b) for name, a, b in sides if a != b]
+    return [*sides, ("shown", _shown(was.shown), _shown(shown.items()))]
+
+
+def _ended(rows: Iterable[tuple[int, str]]) -> list[str]:
+    return [f"R{request} {word}" for request, word in sorted(rows)]
 
 
 def _shown(rows: Iterable[tuple[int, int]]) -> list[str]:
@@ -213,25 +233,20 @@ def _scheduled(events: Iterable[Decision | BlockChange]) -> list[str]:
     ]
 
 
-def _decided(events: Iterable[Decision | BlockChange]) -> list[str]:
-    return [f"{e.kind} R{e.request}" for e in events if isinstance(e, Decision) and e.kind in _DECIDED]
-
-
-def _blocks(
-    was: Iterable[Decision | BlockChange], now: Iterable[Decision | BlockChange]
-) -> tuple[list[str], list[str]]:
-    """Return the units that change hands, one a row; the owner is compared where both sides name it."""
-    one, other = ([e for e in events if isinstance(e, BlockChange)] for events in (was, now))
-    rows = [[(e.action, f"{e.pool}{u}", e.request) for e in side for u in e.units] for side in (one, other)]
-    named = [r is not None and s is not None for (*_, r), (*_, s) in zip(*rows, strict=False)]
-    texts = []
-    for side in rows:
-        shown = []
-        for n, (action, unit, request) in enumerate(side):
-            known = request is not None and (n >= len(named) or named[n])
-            shown.append(f"{action} {unit}" + (f" R{request}" if known else ""))
-        texts.append(shown)
-    return texts[0], texts[1]
+def _rows(
+    events: Iterable[Decision | BlockChange], *, decided: bool = False, blocks: bool = False
+) -> list[str]:
+    """Return decisions that schedule nothing, and units that change hands, one a row, in their order."""
+    rows = []
+    for e in events:
+        if isinstance(e, BlockChange):
+            owner = "" if e.request is None else f" R{e.request}"
+            rows += [f"{e.action} {e.pool}{u}{owner}" for u in e.units] if blocks else []
+        elif decided and e.kind in _DECIDED:
+            row = f"{e.kind} R{e.request}"
+            row += f" {e.tokens}" if e.tokens is not None else ""
+            rows.append(row if e.computed_tokens is None else f"{row} at {e.computed_tokens}")
+    return rows
 
 
 def _folded(name: str, was: list[str], now: list[str]) -> Difference:

@@ -236,6 +236,7 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("input", "inputs", put("inputs", 3, value=3)),
     ("input", "inputs", put("inputs", 2, word="wait")),
     ("input", "inputs", put("inputs", 0, arrive_ns=3)),
+    ("input", "inputs", put("inputs", 4, kind="next_chunk", request=0, requests=None, tokens=1, word="x")),
     ("input", "inputs", put("inputs", 0, requests=[1])),
     ("ref", "inputs", put("inputs", 4, requests=[0, 2])),
     ("ref", "inputs", put("inputs", 4, requests=[0, -1])),

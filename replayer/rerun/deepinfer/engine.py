@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....recorder.engines.deepinfer.watch import WORDS
 from ..environment import environment
 from ..protocol import (
     Answer,
@@ -80,6 +81,8 @@ class DeepInferEngine:
         """Sequences that the scheduler has, or that a step in flight or a pending release has."""
         self._held: dict[int, dict[str, list[int]]] = {}
         self._preempted: set[int] = set()
+        self._freed: set[int] = set()
+        """Those among `_known` that have ended and are freed."""
         self._flying: list[_Step] = []
         self._releases: list[_Step] = []
         self._steps = 0
@@ -177,10 +180,11 @@ class DeepInferEngine:
             for r in handle.computed
             if _over(self._known[r]) and not _over_status(before[r])
         ]
+        ended = tuple((r, word) for r in handle.computed if (word := self._why(r)) is not None)
         events += self._moved(tuple(handle.computed))
         events += self._release()
         self._forget()
-        return Reaction(tuple(events), emitted=tuple(shown))
+        return Reaction(tuple(events), emitted=tuple(shown), ended=ended)
 
     def next_chunk(self, request: int, tokens: int, last: bool) -> Reaction:
         """Raise: there are no sessions."""
@@ -344,9 +348,14 @@ class DeepInferEngine:
             for r in step.to_free:
                 self._scheduler.free_seq(self._known[r])
                 events += self._moved((r,))
+                self._freed.add(r)
             step.to_free = []
             self._releases.pop(0)
         return events
+
+    def _why(self, request: int) -> str | None:
+        """Return why a request has ended; None: it has not, or it was freed before."""
+        return None if request in self._freed else WORDS.get(self._known[request].status.name)
 
     def _forget(self) -> None:
         """Forget the sequences that nobody has any more."""
@@ -357,6 +366,7 @@ class DeepInferEngine:
             del self._known[r]
             self._held.pop(r, None)
             self._preempted.discard(r)
+            self._freed.discard(r)
 
     def _value(self, answer: Answer | None) -> int:
         """Return the token that a request gets."""

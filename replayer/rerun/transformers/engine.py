@@ -154,8 +154,20 @@ class TransformersEngine:
             position = known if answer.position is None else answer.position
             values.append(END if answer.word == "stop" else self._tokens(number, position))
         self._given = (step.batch, values)
+        waits = [f.state for f in step.batch if f.has_new_token and self._lives(f.state)]
+        before = [state.generated_len() for state in waits]
         self._processor.update_batch()
-        return self._reaction()
+        ended = tuple(
+            (self._numbers[state.request_id], "stop" if state.generated_tokens[-1] == END else "length")
+            for state, length in zip(waits, before, strict=True)
+            if state.generated_len() > length and state.status.name == "FINISHED"
+        )
+        return self._reaction(ended=ended)
+
+    def _lives(self, state: Any) -> bool:
+        """Return whether the scheduler still has a request: one that is cancelled in flight has no end."""
+        key = state.request_id
+        return key in self._scheduler.active_requests or key in self._scheduler.waiting_requests
 
     def cache_reset(self, word: str) -> Reaction:
         """Begin a new session of the same processor, which forgets all requests."""
@@ -373,10 +385,10 @@ class TransformersEngine:
         """Note that the engine gives a request up."""
         self._faults["I5", f"a request is failed: {type(error).__name__}"] = None
 
-    def _reaction(self, handle: Any = None) -> Reaction:
+    def _reaction(self, handle: Any = None, ended: tuple[tuple[int, str], ...] | None = None) -> Reaction:
         events, self._events = tuple(self._events), []
         emitted, self._emitted = tuple(self._emitted), []
-        return Reaction(events, handle, emitted)
+        return Reaction(events, handle, emitted, ended=ended)
 
 
 def _raise(fault: Exception) -> None:

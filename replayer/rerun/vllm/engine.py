@@ -208,17 +208,28 @@ class VllmEngine:
         )
         self._seen.landed(handle.output)
         shown = self._scheduler.update_from_output(handle.output, made)
-        emitted = tuple(
-            (self._numbers[one.request_id], tuple(one.new_token_ids))
-            for of_client in shown.values()
-            for one in of_client.outputs
-            if one.new_token_ids
+        outputs = [one for of_client in shown.values() for one in of_client.outputs]
+        return Reaction(
+            self._told.take(),
+            emitted=tuple(
+                (self._numbers[one.request_id], tuple(one.new_token_ids))
+                for one in outputs
+                if one.new_token_ids
+            ),
+            ended=tuple(
+                (self._numbers[one.request_id], one.finish_reason.name.lower())
+                for one in outputs
+                if one.finish_reason is not None
+            ),
         )
-        return Reaction(self._told.take(), emitted=emitted)
 
     def state(self) -> State:
         """Return what is visible."""
         return self._seen.state()
+
+    def fits(self, request: int) -> bool:
+        """Return whether the free blocks would do for a request: each KV group has blocks of its own."""
+        return self._seen.fits(self._keys[request])
 
     def stalled(self) -> str:
         """Return why nothing is scheduled any more, in words without numbers, "" where that is not seen."""

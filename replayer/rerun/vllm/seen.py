@@ -64,6 +64,18 @@ class Seen:
         """Return whether a request that waits holds blocks."""
         return any(self._units(r.request_id) for r in self._scheduler.kv_holding_waiting)
 
+    def fits(self, key: str) -> bool:
+        """Return whether the free blocks would do for all known tokens of a request and one more.
+
+        All KV groups take their blocks from one pool. Of a window that slides all of its blocks are counted,
+        those that it has left behind included: at most that many are needed.
+        """
+        tokens = self._scheduler.requests[key].num_tokens + 1
+        lacking = 0
+        for manager in self._managers:
+            lacking += max(0, -(-tokens // manager.block_size) - len(manager.req_to_blocks.get(key, ())))
+        return bool(lacking <= self._block_pool.get_num_free_blocks())
+
     def stalled(self) -> str:
         """Return why nothing is scheduled any more, "" where that is not seen."""
         scheduler = self._scheduler

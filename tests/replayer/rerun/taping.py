@@ -52,7 +52,6 @@ def _recorded(scenario: Scenario, engine: str) -> None:
 def _tell(recorder: SchedulerRecorder, call: Call, made: Run) -> None:
     given = call.given
     numbers: Mapping[str, int] = {p.name: n for n, p in enumerate(made.pools)}
-    names = {p.name: p for p in made.pools}
     if given.kind in ("step", "output"):
         recorder.begin(given.kind, decode_only=given.decode_only or None, step=call.step)
     elif given.kind == "abort":
@@ -86,9 +85,10 @@ def _tell(recorder: SchedulerRecorder, call: Call, made: Run) -> None:
     if given.kind == "step":
         recorder.schedule([_row(d) for d in call.reaction.scheduled()])
     if given.kind == "output":
-        recorder.answers([(str(a.request), a.tokens, a.word) for a in given.answers or ()])
+        why = dict(call.reaction.ended or ())
+        recorder.answers([(str(a.request), a.tokens, why.get(a.request)) for a in given.answers or ()])
     for pool, free in call.free.items():
-        recorder.resources(numbers[pool], free, names[pool].units - names[pool].reserved - free)
+        recorder.resources(numbers[pool], free, call.used[pool])
     recorder.end()
 
 

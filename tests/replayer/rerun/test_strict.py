@@ -14,7 +14,7 @@ from tapedelay.replayer.rerun.from_tape import Recording, recording_of
 from tapedelay.replayer.rerun.protocol import BlockChange, Decision
 from tapedelay.replayer.rerun.scenario import Scenario
 from tapedelay.replayer.rerun.serving import Server
-from tapedelay.replayer.rerun.strict import Divergence, Recorded, compare, recorded_of
+from tapedelay.replayer.rerun.strict import FIELDS, Divergence, Recorded, compare, recorded_of
 
 from .searching import RECORDINGS
 from .taping import taped
@@ -44,7 +44,7 @@ def diverged(recording: Recording, recorded: list[Recorded] | None = None) -> Di
 def test_a_recording_is_rerun_exactly(recording: Recording) -> None:
     assert recording.steps > 5
     assert any(isinstance(e, BlockChange) for r in recording.recorded for e in r.events)
-    assert sum(bool(r.free) for r in recording.recorded) > 3
+    assert sum(bool(r.counts) for r in recording.recorded) > 3
     assert diverged(recording) is None
 
 
@@ -83,7 +83,7 @@ def test_a_scenario_and_its_recording_survive_json(recording: Recording) -> None
     assert recorded_of([r.as_dict() for r in recording.recorded]) == list(recording.recorded)
 
 
-@pytest.mark.parametrize("what", ["scheduled", "blocks", "free", "decided", "shown"])
+@pytest.mark.parametrize("what", FIELDS)
 def test_every_change_of_a_recording_diverges(plain: Recording, what: str) -> None:
     """One number of one event is another one: that input and that field are named."""
     for index, was in enumerate(plain.recorded):
@@ -102,11 +102,19 @@ def test_every_change_of_a_recording_diverges(plain: Recording, what: str) -> No
 
 
 def _changed(was: Recorded, what: str) -> Recorded | None:
-    if what == "free":
-        return replace(was, free={p: n + 1 for p, n in was.free.items()}) if was.free else None
+    if what in ("free", "used"):
+        more = (1, 0) if what == "free" else (0, 1)
+        counts = {p: (f + more[0], u + more[1]) for p, (f, u) in was.counts.items()}
+        return replace(was, counts=counts) if counts else None
+    if what == "ended":
+        return replace(was, ended=tuple((r, "error") for r, _ in was.ended)) if was.ended else None
     if what == "shown":
         return replace(was, shown=tuple((r, n + 1) for r, n in was.shown)) if was.shown else None
     events = list(was.events)
+    if what == "order":
+        decided = [e for e in events if isinstance(e, Decision) and e.kind == "finish"]
+        others = [e for e in events if e not in decided]
+        return replace(was, events=(*others, *decided)) if decided and others else None
     for n, event in enumerate(events):
         if isinstance(event, BlockChange) and what == "blocks":
             events[n] = replace(event, units=(event.units[0] + 1, *event.units[1:]))
@@ -120,15 +128,36 @@ def _changed(was: Recorded, what: str) -> Recorded | None:
     return None
 
 
+def test_the_order_of_decisions_and_units_counts_unless_an_adapter_cannot_see_it(plain: Recording) -> None:
+    index = next(n for n, r in enumerate(plain.recorded) if _changed(r, "order") is not None)
+    recorded = list(plain.recorded)
+    changed = _changed(recorded[index], "order")
+    assert changed is not None
+    recorded[index] = changed
+    found = diverged(plain, recorded)
+    assert found is not None
+    assert (found.index, [d.name for d in found.differences]) == (index, ["order"])
+    made = run(plain.scenario, ToyDriver(), limits=Limits(stop_at_first=False), drain=False)
+    assert compare(recorded, made, ordered=False) is None
+
+
+def test_an_adapter_that_cannot_see_why_requests_end_is_not_asked(plain: Recording) -> None:
+    made = run(plain.scenario, ToyDriver(), limits=Limits(stop_at_first=False), drain=False)
+    for n, call in enumerate(made.calls):
+        made.calls[n] = replace(call, reaction=replace(call.reaction, ended=None))
+    recorded = [replace(r, ended=((0, "error"),)) for r in plain.recorded]
+    assert compare(recorded, made) is None
+
+
 def test_a_count_that_was_not_recorded_to_change_may_not_change(plain: Recording) -> None:
-    changes = [n for n, r in enumerate(plain.recorded) if r.free]
+    changes = [n for n, r in enumerate(plain.recorded) if r.counts]
     assert len(changes) > 3
     for index in changes[1:]:
         recorded = list(plain.recorded)
-        recorded[index] = replace(recorded[index], free={})
+        recorded[index] = replace(recorded[index], counts={})
         found = diverged(plain, recorded)
         assert found is not None
-        assert (found.index, [d.name for d in found.differences]) == (index, ["free"])
+        assert (found.index, [d.name for d in found.differences]) == (index, ["free", "used"])
 
 
 @pytest.mark.parametrize("change", [{"units": 34}, {"units": 32}, {"reserved": 0}, {"name": "other"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tapedelay.formats.requests.words import INPUT_KINDS
@@ -115,7 +116,9 @@ class ToyEngine:
         for number, word in words.items():
             if word not in (None, "length", "stop"):
                 self.scheduler.abort([number])
-        return self._reaction()
+        ended = tuple(self.scheduler.ends)
+        self.scheduler.ends.clear()
+        return replace(self._reaction(), ended=ended)
 
     def _given(self, answer: Answer) -> list[int]:
         at = answer.position or 0

@@ -88,6 +88,8 @@ class Scheduler:
         self.source = source
         self.events: list[Decision | BlockChange] = []
         self.emitted: list[tuple[int, tuple[int, ...]]] = []
+        self.ends: list[tuple[int, str]] = []
+        """Requests that an output has ended, or a turn of which, and why."""
         self._owner: int | None = None
         self.kv = UnitPool("kv", int(config["kv_units"]), 1, lambda a, u: self._block("kv", a, u))
         self.slots = UnitPool("state", slots, 0, lambda a, u: self._block("state", a, u)) if slots else None
@@ -292,12 +294,14 @@ class Scheduler:
             self.requests.pop(request.number, None)
 
     def accept(self, request: Request, tokens: Sequence[int]) -> None:
-        """Take what a step gave for a request."""
+        """Take what a step gave for a request, but no more than it wants."""
+        tokens = tokens[: request.limit - request.made]
         if tokens:
             request.tokens += tokens
             request.made += len(tokens)
             self.emitted.append((request.number, tuple(tokens)))
         if request.made >= request.limit or STOP in tokens:
+            self.ends.append((request.number, "stop" if STOP in tokens else "length"))
             self.forget_pending(request)
             self.ended(request)
 
