@@ -27,6 +27,12 @@ __all__ = ["Server"]
 
 Told = Callable[[int, str], None]
 
+_SHOWN_KEYS = 6
+
+
+class _Incomplete(Exception):
+    """A tape does not say with what its scheduler was built."""
+
 
 class Server:
     """Holds one engine adapter, and the scenario that recipes start from.
@@ -59,6 +65,8 @@ class Server:
             return does[message["do"]](message)
         except Unsupported as e:
             return {"error": "unsupported", "words": str(e)}
+        except _Incomplete as e:
+            return {"error": "incomplete", "words": str(e)}
         except InfrastructureError as e:
             return {"error": "infrastructure", "words": e.text()}
         except MemoryError:
@@ -79,7 +87,7 @@ class Server:
         }
 
     def _set_base(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        self._base = base = bare(Scenario.from_dict(message["scenario"]))
+        self._base = base = bare(self._whole(Scenario.from_dict(message["scenario"])))
         return {"facts": understood(lambda: facts_of(base, self._mine)).as_dict()}
 
     def _recipe(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +113,7 @@ class Server:
         return told
 
     def _strict(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        scenario = Scenario.from_dict(message["scenario"])
+        scenario = self._whole(Scenario.from_dict(message["scenario"]))
         recorded = recorded_of(message["recorded"])
         start = time.perf_counter()
         limits = replace(self._within(message, scenario), stop_at_first=False)
@@ -160,6 +168,15 @@ class Server:
         if self._driver is None:
             raise Unsupported("no engine is open")
         return self._driver
+
+    def _whole(self, scenario: Scenario) -> Scenario:
+        """Return what a tape gives; raise where it lacks what the engine's recorder always writes."""
+        missing = getattr(self._mine, "missing", None)
+        lacking = [] if missing is None else understood(lambda: list(missing(scenario.config)))
+        if lacking:
+            shown = ", ".join(lacking[:_SHOWN_KEYS]) + ", ..." * (len(lacking) > _SHOWN_KEYS)
+            raise _Incomplete(f"the configuration of the recorded scheduler has no {shown}")
+        return scenario
 
     def _within(self, message: Mapping[str, Any], scenario: Scenario | None = None) -> Limits:
         """Return the limits: on steps beside those that a scenario gives, and on calls as a message says."""

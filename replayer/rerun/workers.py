@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...formats.errors import InfrastructureError, Unsupported
+from ...formats.errors import InfrastructureError, InputError, Unsupported
 from .violation import CRASH, HANG, Violation
 from .vitals import Vitals, own_bytes
 from .worker import BUILD, IDLE
@@ -170,7 +170,7 @@ class Worker:
         ------
         Died
             It crashed, or a call did not come back.
-        Unsupported, InfrastructureError
+        Unsupported, InputError, InfrastructureError
             What the worker answers.
         """
         self.send(message, limit_s=limit_s)
@@ -232,7 +232,16 @@ class Worker:
             raise self._foreign(line)
         words = str(answer.get("words", ""))
         if answer.get("error") == "unsupported":
-            raise Unsupported(words, where=self._engine, next_step=_install(self._engine))
+            # Once it is open, the engine is there: what it refuses is what it was given.
+            next_step = _install(self._engine) if self._sent == 1 else _OTHER
+            raise Unsupported(words, where=self._engine, next_step=next_step)
+        if answer.get("error") == "incomplete":
+            raise InputError(
+                words,
+                expected="every setting that the scheduler was built with; without it no rerun is exact",
+                where=self._engine,
+                next_step="record it again",
+            )
         if answer.get("error"):
             raise InfrastructureError(
                 words, where=self._engine, next_step="run it again; if it stays, report it with the tape"
@@ -352,6 +361,9 @@ def _path(python: str | None) -> list[str]:
 
     (package,) = list(tapedelay.__path__)[:1]
     return [str(Path(package).parent)]
+
+
+_OTHER = "record a run without it, or rerun with the version of the engine that was recorded"
 
 
 def _install(engine: str) -> str:

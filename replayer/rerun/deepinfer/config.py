@@ -98,6 +98,14 @@ class Config:
                 raise Unsupported(f"the setting {key} of DeepInfer's scheduler is not positive")
         return made
 
+    @classmethod
+    def missing(cls, config: Mapping[str, Any]) -> list[str]:
+        """Return the keys that a recording always has and this configuration has not.
+
+        The token that ends a request is none of them: the value of a token is recorded nowhere.
+        """
+        return [f.name for f in fields(cls) if f.name != "eos_token_id" and config.get(f.name) is None]
+
     def pools(self) -> tuple[Pool, ...]:
         """Return its pools."""
         kv = Pool("kv", self.num_blocks, 1, self.block_size)

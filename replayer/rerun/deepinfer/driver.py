@@ -53,6 +53,10 @@ class DeepInferDriver:
             ) from None
         return str(getattr(deepinfer, "__version__", "unknown"))
 
+    def missing(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the keys that a recording always has and this configuration has not."""
+        return Config.missing(config)
+
     def depth(self, config: Mapping[str, Any]) -> int:
         """Return 2 where decode steps overlap."""
         return 2 if Config.of(config).zero_overhead else 1

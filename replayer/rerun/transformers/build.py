@@ -15,12 +15,27 @@ from typing import Any
 from ....recorder.engines.transformers import watch
 from ..protocol import Unsupported
 
-__all__ = ["build_processor", "check"]
+__all__ = ["build_processor", "check", "missing"]
 
 _SIZES = (
     "max_requests_per_batch", "max_batch_tokens", "page_size", "num_sectors", "num_key_value_heads",
     "head_dim", "full_layers", "sliding_layers",
 )  # fmt: skip
+
+
+_OTHERS = (
+    "scheduler", "safety_margin", "allow_block_sharing", "use_async_batching", "max_blocks_per_request",
+    "swap_sectors", "dtype", "sliding_first", "cannot_judge",
+)  # fmt: skip
+
+
+def missing(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys that a recording always has and this configuration has not."""
+    lacking = [key for key in (*_SIZES, *_OTHERS) if config.get(key) is None]
+    window = "sliding_window"  # null where none slides
+    if window not in config or (config[window] is None and config.get("sliding_layers")):
+        lacking.append(window)
+    return lacking
 
 
 def check(config: Mapping[str, Any]) -> None:

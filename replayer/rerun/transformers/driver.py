@@ -47,6 +47,12 @@ class TransformersDriver:
             raise Unsupported(f"transformers {version} has no continuous batching here ({e})") from None
         return version
 
+    def missing(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the keys that a recording always has and this configuration has not."""
+        from .build import missing
+
+        return missing(config)
+
     def depth(self, config: Mapping[str, Any]) -> int:
         """Return 2 where the recorded engine batched asynchronously, else 1."""
         return 2 if config.get("use_async_batching") else 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "build", "missing"]
 
 DEFAULTS: Mapping[str, Any] = {
     "scheduler": "sync",
@@ -46,8 +46,15 @@ DEFAULTS: Mapping[str, Any] = {
     "groups": 1,
     "group0_kind": "full",
 }
-"""What a key of the configuration means where it is not given (a case written by hand)."""
+"""What a key of the configuration means where it is not given, in a case written by hand: a tape has all."""
 
+_GROUP_KEYS = (
+    "kind", "block_size", "num_kv_heads", "head_size", "dtype", "sliding_window", "attention_chunk_size",
+)  # fmt: skip
+_MAY_BE_NULL = {
+    "max_num_active_seqs", "max_num_scheduled_tokens", "prefix_cache_retention_interval",
+    "cache_hit_alignment_tokens", "num_kv_heads", "head_size", "sliding_window", "attention_chunk_size",
+}  # fmt: skip
 _SCHEDULER_KEYS = (
     "policy", "max_num_seqs", "max_num_active_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens",
     "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "enable_chunked_prefill",
@@ -73,6 +80,20 @@ class Built:
 
 _MOST = {"num_blocks": 1 << 24, "groups": 64}
 """Largest numbers of what is made one by one."""
+
+
+def missing(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys that a recording always has and this configuration has not."""
+    keys = [k for k in (*DEFAULTS, "max_concurrent_batches", "cannot_judge") if not k.startswith("group0_")]
+    groups = config.get("groups")
+    if isinstance(groups, int) and groups <= _MOST["groups"]:
+        keys += [f"group{i}_{key}" for i in range(groups) for key in _GROUP_KEYS]
+    lacking = []
+    for key in keys:
+        plain = key.partition("_")[2] if key.startswith("group") and key != "groups" else key
+        if key not in config or (config[key] is None and plain not in _MAY_BE_NULL):
+            lacking.append(key)
+    return lacking
 
 
 def build(config: Mapping[str, Any]) -> Built:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..protocol import Submission, TokenSource, Unsupported
-from .build import DEFAULTS, build
+from .build import DEFAULTS, build, missing
 from .engine import VllmEngine
 from .planted import FAULTS
 
@@ -59,6 +59,10 @@ class VllmDriver:
         if not hasattr(Scheduler, "_update_request_as_session"):
             raise Unsupported(f"vLLM {vllm.__version__} is not one that can be rerun: use 0.32")
         return str(vllm.__version__)
+
+    def missing(self, config: Mapping[str, Any]) -> list[str]:
+        """Return the keys that a recording always has and this configuration has not."""
+        return missing(config)
 
     def depth(self, config: Mapping[str, Any]) -> int:
         """Return the batches that are in flight at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -49,6 +49,14 @@ def test_a_configuration_that_cannot_be_rerun_is_refused(change: dict[str, Any],
 def test_a_missing_setting_is_refused() -> None:
     with pytest.raises(Unsupported, match="missing"):
         Config.of({"block_size": 4})
+
+
+def test_what_a_recording_always_has_is_named_where_it_lacks() -> None:
+    names = [f.name for f in fields(Config) if f.name != "eos_token_id"]
+    whole = dict.fromkeys(names, 1)
+    assert Config.missing(whole) == []
+    for name in names:
+        assert Config.missing({k: v for k, v in whole.items() if k != name}) == [name]
 
 
 def test_a_step_that_only_decodes_is_at_no_try_of_a_prompt() -> None:

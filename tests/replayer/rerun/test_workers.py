@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tapedelay.formats.errors import InfrastructureError, Unsupported
+from tapedelay.formats.errors import InfrastructureError, InputError, Unsupported
 from tapedelay.replayer.rerun import workers
 from tapedelay.replayer.rerun.budget import budget_of
 from tapedelay.replayer.rerun.campaign import Campaign
@@ -284,6 +284,46 @@ def test_a_configuration_of_which_nothing_can_be_built_is_said(
     with pytest.raises(Unsupported, match="nothing can be built with this configuration"):
         opened.ask(message)
     assert opened.ask({**message, "scenario": RECORDINGS["plain"].as_dict()})
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """An engine whose recorder always writes two settings."""
+    (tmp_path / "whole.py").write_text(
+        "from toy import ToyDriver\n"
+        "class Whole(ToyDriver):\n"
+        "    def missing(self, config):\n"
+        "        return [k for k in ('kv_units', 'depth') if k not in config]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Worker("whole:Whole") as made:
+        made.start()
+        yield made
+
+
+@pytest.mark.parametrize("do", ["base", "strict"])
+def test_a_tape_without_a_setting_is_refused_with_its_name(whole: Worker, do: str) -> None:
+    message = {"do": do, "scenario": RECORDINGS["plain"].as_dict(), "recorded": []}
+    with pytest.raises(InputError, match="no depth \\(expected every setting") as refused:
+        whole.ask(message)
+    assert refused.value.exit_code == 3
+    complete = RECORDINGS["plain"].but(config={**RECORDINGS["plain"].config, "depth": 1})
+    assert "error" not in whole.ask({**message, "scenario": complete.as_dict()})
+
+
+def test_a_case_written_by_hand_may_leave_settings_out(whole: Worker) -> None:
+    assert whole.ask({"do": "scenario", "scenario": RECORDINGS["plain"].as_dict()})["drained"]
+
+
+def test_what_is_next_fits_why_it_cannot_be_run(opened: Worker) -> None:
+    """An engine that is not there is installed; one that refuses what it is given is not."""
+    with Worker("vllm:None") as made, pytest.raises(Unsupported) as absent:
+        made.start()
+    assert "--python names the interpreter that has it" in (absent.value.next_step or "")
+    bad = RECORDINGS["plain"].but(config={**RECORDINGS["plain"].config, "kv_units": "many"})
+    with pytest.raises(Unsupported) as refused:
+        opened.ask({"do": "scenario", "scenario": bad.as_dict()})
+    assert (refused.value.next_step or "").startswith("record a run without it")
 
 
 def test_what_an_engine_prints_does_not_disturb_the_answers(
