@@ -90,7 +90,8 @@ class Aim:
     def text(self) -> str:
         """Return it in words; they count from 1."""
         word = f" {self.word}" if self.word else ""
-        many = f" for {self.count} calls" if self.action == "pause" else f" x{self.count}" * (self.count > 1)
+        times = {"pause": f" for {self.count} calls", "decode_only": f" x{self.count}"}
+        many = times.get(self.action, "") if self.count > 1 else ""
         when = f"when {_STATES[self.phase]}, {_WHERE[self.place]}, the {ordinal(self.nth + 1)} time"
         return f"{self.action}{word}{many} {when}"
 

@@ -185,5 +185,7 @@ def test_moments_count_from_one() -> None:
     endings = [text.rpartition("the ")[2] for text in said.values()]
     assert endings == ["1st time", "2nd time", "3rd time", "11th time", "21st time", "112th time"]
     assert Aim("pause", "any", "output", 0, "wait", 5).text().startswith("pause wait for 5 calls when any")
+    assert "x" not in Aim("abort_batch", "decode", "output", 0, count=12).text()  # it says nothing there
+    assert Aim("decode_only", "decode", "output", 0, count=8).text().startswith("decode_only x8 when")
     for phase, place in itertools.product((*PHASES, "in flight", "any"), PLACES):
         assert Aim("abort", phase, place).text()
