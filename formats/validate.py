@@ -63,7 +63,7 @@ RULES: dict[str, str] = {
     "step": "steps of a scheduler count up; an output answers an earlier step that no other one answers",
     "scheduler": "requests and pools are those of the scheduler that the input reached",
     "event": "answers hang on outputs; prefill, decode, skip and order hang on steps; prefill and decode "
-    "have `tokens` and `computed_tokens`, emit has `tokens`",
+    "have `tokens` and `computed_tokens`, emit has `tokens` alone, skip and order have neither",
     "event-order": "answers, decisions, blocks and resources stand in the order of their inputs, and no two "
     "events of an input have one `seq`",
     "prefix": "a prefix is a range of another request of the same scheduler",

@@ -163,6 +163,9 @@ def events_hang_on_inputs(found: Findings, tape: Tape, tables: Tables) -> None:
             found.rows("event", name, bare, "scheduled without tokens or computed_tokens")
             mute = t.isin("kind", "emit") & ~t.valid("tokens")
             found.rows("event", name, mute, "emit without tokens")
+            over = t.isin("kind", "skip", "order") & (t.valid("tokens") | t.valid("computed_tokens"))
+            over |= t.isin("kind", "emit") & t.valid("computed_tokens")
+            found.rows("event", name, over, "a count on a decision that has none")
     if len(seen) > 1:
         _no_place_twice(found, seen)
     _prefixes(found, tables)
@@ -214,6 +217,12 @@ def units_fit(found: Findings, tape: Tape, tables: Tables) -> None:
         bad = np.zeros(resources.rows, np.bool_)
         bad[1:] = at[1:] < at[:-1]
         found.rows("event-order", "resources", bad, lambda r: f"input {at[r]} is too late")
+        pool, inputs = resources.ints("pool"), tables["inputs"]
+        known = (pool >= 0) & (pool < pools.rows) & (at >= 0) & (at < inputs.rows)
+        if known.any() and inputs.dense("input"):
+            owner = pools.ints("scheduler")[np.where(known, pool, 0)]
+            wrong = known & (owner != inputs.ints("scheduler")[np.where(known, at, 0)])
+            found.rows("scheduler", "resources", wrong, lambda r: f"pool {pool[r]} is of another scheduler")
 
 
 def configs_are_private(found: Findings, tape: Tape, tables: Tables) -> None:

@@ -15,9 +15,10 @@ import pytest
 import tapedelay
 from tapedelay.formats.sequence import read
 from tapedelay.formats.tape import Tape
-from tapedelay.replayer.rerun.from_tape import recording_of
+from tapedelay.replayer.rerun.from_tape import Recording, recording_of
 from tapedelay.replayer.sequence import judge
 
+from ..replayer.rerun.cells import COMPARED, beginning, changes, is_input, not_compared, recorded_as
 from .scheduler_engines import engine_python
 from .vllm_recordings import KINDS, Recorded
 
@@ -71,12 +72,15 @@ def runs_of(tape: Tape, names: Mapping[str, int]) -> dict[str, Any]:
     """Return recorded schedulers as `vllm_reruns.py` takes them."""
     runs = {}
     for name, number in names.items():
-        recording = recording_of(tape, scheduler=number)
-        runs[name] = {
-            "scenario": recording.scenario.as_dict(),
-            "recorded": [r.as_dict() for r in recording.recorded],
-        }
+        runs[name] = run_of(recording_of(tape, scheduler=number))
     return runs
+
+
+def run_of(recording: Recording) -> dict[str, Any]:
+    return {
+        "scenario": recording.scenario.as_dict(),
+        "recorded": [r.as_dict() for r in recording.recorded],
+    }
 
 
 def started(python: str, file: Path, *work: str, hash_seed: str = "0") -> subprocess.Popen[str]:
@@ -179,7 +183,7 @@ def test_a_planted_fault_is_found_and_reduced(found: dict[str, Any], fault: str)
 
 @pytest.fixture(scope="module")
 def cases(python: str, file: Path) -> dict[str, Any]:
-    return told(started(python, file, "cases", "kit"))
+    return told(started(python, file, "cases", "kit", "groups"))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +205,56 @@ def test_a_case_is_a_sequence_that_check_judges() -> None:
 
 def test_the_adapter_keeps_its_promises(cases: dict[str, Any]) -> None:
     assert cases["kit"] == []
+
+
+def test_every_group_takes_blocks_of_its_own(cases: dict[str, Any]) -> None:
+    assert cases["groups"] == [True, False, True]
+
+
+@pytest.fixture(scope="module")
+def cells(python: str, vllm_runs: Recorded, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Strict reruns of the beginning of a recording, one value of which is another one, by column."""
+    scheduler = KINDS.index("sessions-priority")
+    tape = beginning(vllm_runs.tape, scheduler, 240)
+    first = tape.table("resources").column("input")[0].as_py()
+    runs = {"as it is": run_of(recording_of(tape, scheduler=scheduler))}
+    given: dict[str, list[str]] = {}
+    done: dict[str, list[str]] = {}
+    for changed in changes(tape, 1, 1):
+        recording = None if not_compared(changed, first) else recorded_as(changed, scheduler)
+        if recording is not None:
+            runs[changed.text()] = run_of(recording)
+            columns = given if is_input(changed) else done
+            columns.setdefault(f"{changed.table}.{changed.column}", []).append(changed.text())
+    made = tmp_path_factory.mktemp("vllm-cells") / "runs.json"
+    made.write_text(json.dumps({"runs": runs, "planted": {}}))
+    reruns = told(started(python, made, "strict"))["strict"]
+    return {"reruns": reruns, "given": given, "done": done}
+
+
+def test_every_value_of_what_it_did_is_compared(cells: dict[str, Any]) -> None:
+    assert cells["reruns"]["as it is"]["divergence"] is None
+    assert {column.split(".")[0] for column in cells["done"]} == set(COMPARED) - {"inputs"}
+    for texts in cells["done"].values():
+        assert [t for t in texts if cells["reruns"][t]["divergence"] is None] == []
+
+
+def test_other_inputs_and_answers_are_seen_where_they_make_a_difference(cells: dict[str, Any]) -> None:
+    for column in ("inputs.kind", "inputs.request", "inputs.value", "inputs.tokens", "answers.word"):
+        assert any(cells["reruns"][t]["divergence"] for t in cells["given"][column]), column
+
+
+def test_arrivals_of_chunks_decide(python: str, file: Path, tmp_path: Path) -> None:
+    """Without them a session keeps the arrival of its first prompt, and another one is served first."""
+    data = json.loads(file.read_text())["runs"]["sessions-priority"]
+    inputs = data["scenario"]["inputs"]
+    assert sum("arrive_ns" in i for i in inputs) > 20
+    for i in inputs:
+        if "arrive_ns" in i:
+            i["arrive_ns"] = 0
+    made = tmp_path / "runs.json"
+    made.write_text(json.dumps({"runs": {"changed": data}, "planted": {}}))
+    assert told(started(python, made, "strict"))["strict"]["changed"]["divergence"] is not None
 
 
 def campaign(python: str, tape: Path, scheduler: int, budget: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 ``vllm_reruns.py FILE WORK...``: FILE is JSON with ``runs`` (name -> ``scenario``, ``recorded``) and
 ``planted`` (fault -> name of a run). WORK: ``strict`` reruns every run exactly, ``planted`` perturbs runs
 with each fault until it shows and reduces that, ``kit`` runs the conformance kit, ``cases`` the cases of the
-folder ``vllm_cases``, on the scheduler as it is and with the repairs below.
+folder ``vllm_cases``, on the scheduler as it is and with the repairs below, ``groups`` asks a scheduler with
+two KV groups what fits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tapedelay.replayer.rerun.conformance import Subject, run_all
 from tapedelay.replayer.rerun.drive import Limits, Run, run
 from tapedelay.replayer.rerun.perturb import bare, run_recipe
 from tapedelay.replayer.rerun.plan import aimed, facts_of, random_recipes, variants
-from tapedelay.replayer.rerun.protocol import Unsupported
+from tapedelay.replayer.rerun.protocol import Submission, Unsupported
 from tapedelay.replayer.rerun.recipe import Recipe
 from tapedelay.replayer.rerun.reduce import Shrinks, reduce_scenario
 from tapedelay.replayer.rerun.scenario import Scenario
@@ -236,6 +237,19 @@ def kit() -> list[str]:
     return told
 
 
+def groups() -> list[bool]:
+    """Return whether 40 tokens in units of 16 fit: with 3 free blocks in one group; with 5 and 6 in two."""
+    told = []
+    for count, blocks in ((1, 4), (2, 6), (2, 7)):
+        config = {"num_blocks": blocks, "groups": count, "max_num_batched_tokens": 64, "max_model_len": 64}
+        config |= {"group1_kind": "full"} if count == 2 else {}
+        engine = DRIVER.build(config, lambda request, position: 9 + position)
+        engine.submit(Submission(0, 40, 1))
+        told.append(engine.fits(0))
+        engine.close()
+    return told
+
+
 def main() -> None:
     """Do the work."""
     given = json.loads(Path(sys.argv[1]).read_text())
@@ -245,6 +259,7 @@ def main() -> None:
         "planted": lambda: planted(given["runs"], given["planted"]),
         "cases": cases,
         "kit": kit,
+        "groups": groups,
     }
     for work in sys.argv[2:]:
         told[work] = does[work]()

@@ -14,7 +14,7 @@ from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
 from tapedelay.replayer.rerun.from_tape import Recording, recording_of
 
-__all__ = ["COMPARED", "Changed", "changes", "is_input", "not_compared", "recorded_as"]
+__all__ = ["COMPARED", "Changed", "beginning", "changes", "is_input", "not_compared", "recorded_as"]
 
 COMPARED = ("inputs", "answers", "decisions", "blocks", "resources")
 """The tables of what a scheduler was given and did."""
@@ -50,15 +50,29 @@ class Changed:
         return f"{self.table}[{self.row}].{self.column} of {self.kind}: {self.was} -> {self.now}"
 
 
-def changes(tape: Tape, rows_max: int) -> Iterator[Changed]:
+def beginning(tape: Tape, scheduler: int, count: int) -> Tape:
+    """Return a tape with the first inputs of one scheduler and what they caused, of all others nothing."""
+    rows = [r for r in tape.table("inputs").to_pylist() if r["scheduler"] == scheduler][:count]
+    ids = {r["input"]: n for n, r in enumerate(rows)}
+    tables = {name: tape.table(name) for name in tape.present}
+    for name in COMPARED:
+        kept = [r for r in tape.table(name).to_pylist() if r["input"] in ids]
+        kept = [{**r, "input": ids[r["input"]]} for r in kept]
+        tables[name] = pa.Table.from_pylist(kept, SCHEMAS[name])
+    return Tape(tape.manifest, tables)
+
+
+def changes(tape: Tape, rows_max: int, values_max: int = 8) -> Iterator[Changed]:
     """Yield changes of every column: of values in at most so many rows, and of nulls in as many.
 
     Parameters
     ----------
     tape : Tape
-        With one request scheduler.
+        With inputs of one request scheduler.
     rows_max : int
         Rows of each column and each kind, spread over the table.
+    values_max : int
+        Other values of each.
     """
     kinds = tape.table("inputs").column("kind").to_pylist()
     last, behind = _places(tape)
@@ -78,7 +92,7 @@ def changes(tape: Tape, rows_max: int) -> Iterator[Changed]:
                     else:
                         field = SCHEMAS[name].field(column.name)
                         others = list(_others(was, column.words, column.nullable, field))
-                    for now in others:
+                    for now in others[:values_max]:
                         changed = [{**row, column.name: now} if m == n else row for m, row in enumerate(rows)]
                         yield Changed(name, column.name, n, kind, was, now, _with(tape, name, changed))
 
@@ -100,8 +114,6 @@ def _others(was: Any, words: tuple[str, ...] | None, nullable: bool, field: pa.F
     if was is None:
         yield _something(words, field)
         return
-    if nullable:
-        yield None
     if words:
         yield from (word for word in words if word != was)
     elif isinstance(was, bool):
@@ -112,6 +124,8 @@ def _others(was: Any, words: tuple[str, ...] | None, nullable: bool, field: pa.F
         yield from (was[::-1], was[1:])
     else:
         yield "other"
+    if nullable:
+        yield None
 
 
 def _something(words: tuple[str, ...] | None, field: pa.Field) -> Any:
@@ -129,12 +143,12 @@ def _with(tape: Tape, name: str, rows: list[dict[str, Any]]) -> Tape:
     return Tape(tape.manifest, {**tables, name: pa.Table.from_pylist(rows, SCHEMAS[name])})
 
 
-def recorded_as(changed: Changed) -> Recording | None:
+def recorded_as(changed: Changed, scheduler: int | None = None) -> Recording | None:
     """Return the recording of a changed tape; None where it is refused."""
     if validate(changed.tape):
         return None
     try:
-        return recording_of(changed.tape)
+        return recording_of(changed.tape, scheduler=scheduler)
     except TapedelayError:
         return None
 
