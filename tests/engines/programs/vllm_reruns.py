@@ -242,7 +242,6 @@ def groups() -> list[bool]:
     told = []
     for count, blocks in ((1, 4), (2, 6), (2, 7)):
         config = {"num_blocks": blocks, "groups": count, "max_num_batched_tokens": 64, "max_model_len": 64}
-        config |= {"group1_kind": "full"} if count == 2 else {}
         engine = DRIVER.build(config, lambda request, position: 9 + position)
         engine.submit(Submission(0, 40, 1))
         told.append(engine.fits(0))
