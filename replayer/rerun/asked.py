@@ -8,7 +8,7 @@ from ...formats.errors import InfrastructureError, UsageError
 from ...formats.shown import quoted
 from .drive import understood
 from .perturb import bare
-from .plan import Facts, facts_of, possible_actions
+from .plan import Facts, outline_of, possible_actions
 from .protocol import Unsupported
 from .registry import DRIVERS, driver
 from .scenario import Scenario
@@ -37,7 +37,7 @@ def check_asked(scenario: Scenario, only: Collection[str], plant: str | None) ->
         return
     try:
         adapter = driver(scenario.engine)
-        facts = understood(lambda: facts_of(bare(scenario), adapter))
+        facts = understood(lambda: outline_of(bare(scenario), adapter))
     except (Unsupported, InfrastructureError):
         return  # the engine's own process says so
     if plant is not None:

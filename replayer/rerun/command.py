@@ -56,21 +56,30 @@ _MOST_TIMEOUT_S = 86_400.0
     help="vllm, deepinfer, transformers, MODULE:CLASS of an adapter; as recorded unless said.",
 )
 @click.option("--python", metavar="PATH", help="The interpreter that has the engine [default: this one].")
-@click.option("--scheduler", type=int, metavar="N", help="Which of the tape's schedulers.")
+@click.option("--scheduler", type=int, metavar="N", help="Which of the tape's schedulers; `info` lists them.")
 @click.option("--strict", "only_strict", is_flag=True, help="Only rerun as recorded, and compare everything.")
 @click.option("--perturbed", "only_perturbed", is_flag=True, help="Only rerun perturbed.")
-@click.option("--budget", default="60s", metavar="TIME|RUNS", help="60s (default), 5m, '500 runs'.")
 @click.option(
-    "--seed", type=int, default=0, metavar="N", help="Of the random perturbations, after the aimed."
+    "--budget", default="60s", metavar="TIME|RUNS", help="How long it goes on: 60s (default), 5m, '500 runs'."
+)
+@click.option(
+    "--seed", type=int, default=0, metavar="N", help="Seed of the random runs, which follow the aimed ones."
 )
 @click.option("--jobs", type=int, default=1, metavar="N", help="Engine processes at once.")
 @click.option(
-    "--only", multiple=True, metavar="KIND", help="Only these perturbations: abort, pause, ... Repeatable."
+    "--only",
+    multiple=True,
+    metavar="KIND",
+    help=f"Insert only this; repeatable. One of {', '.join(ACTIONS)}.",
 )
-@click.option("--plant", metavar="FAULT", help="Which fault proves that the campaign bites.")
+@click.option("--plant", metavar="FAULT", help="The fault that is planted to prove that one is found.")
 @click.option("--write", type=FILE, metavar="DIR", help="Write each reduced case into DIR.")
 @click.option(
-    "--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help="One call may take so long."
+    "--timeout",
+    type=float,
+    default=TIMEOUT_S,
+    metavar="SECONDS",
+    help="A call that takes longer hangs [default: 60].",
 )
 @force_option
 @json_option

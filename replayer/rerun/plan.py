@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .aiming import words_of
@@ -16,7 +16,7 @@ from .protocol import PHASES, Driver
 from .recipe import ACTIONS, PLACES, Aim, Recipe
 from .scenario import Scenario
 
-__all__ = ["Facts", "aimed", "facts_of", "possible_actions", "random_recipes", "variants"]
+__all__ = ["Facts", "aimed", "facts_of", "outline_of", "possible_actions", "random_recipes", "variants"]
 
 _WHOLE = 8
 """Requests up to which a recording is perturbed as a whole."""
@@ -74,16 +74,21 @@ class Facts:
 
 def facts_of(base: Scenario, driver: Driver) -> Facts:
     """Return what a plan has to know."""
+    shrinks = ((key, len(driver.smaller(base.config, key, base.demands()))) for key in driver.shrinks)
+    return replace(outline_of(base, driver), shrinks=tuple((key, n) for key, n in shrinks if n))
+
+
+def outline_of(base: Scenario, driver: Driver) -> Facts:
+    """Return it but for what can be made smaller: no adapter needs its engine for that."""
     submissions = base.submissions()
     flag = str(getattr(driver, "session_flag", ""))
     chunks = {i.request for i in base.inputs if i.kind == "next_chunk"}
     sessions = [s.request for s in submissions if s.request in chunks or (flag and flag in s.flags)]
-    shrinks = ((key, len(driver.smaller(base.config, key, base.demands()))) for key in driver.shrinks)
     return Facts(
         requests=tuple(s.request for s in submissions),
         sessions=tuple(sessions),
         inputs=driver.inputs,
-        shrinks=tuple((key, n) for key, n in shrinks if n),
+        shrinks=(),
         depth=max(1, driver.depth(base.config)),
         pause_words=words_of(driver, "pause"),
         reset_words=words_of(driver, "cache_reset"),

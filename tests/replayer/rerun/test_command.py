@@ -167,7 +167,8 @@ def test_a_python_that_is_not_there(
 def test_what_the_engine_does_not_have_is_said_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    theirs = taped(RECORDINGS["plain"], tmp_path, engine="transformers")
+    plain = RECORDINGS["plain"]
+    theirs = taped(plain.but(config={**plain.config, "num_sectors": 9}), tmp_path, engine="transformers")
     started = tmp_path / "started"
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\ntouch {started}\n")
