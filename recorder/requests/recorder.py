@@ -10,8 +10,6 @@ import os
 import re
 import threading
 import time
-from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -19,20 +17,17 @@ from typing import Any, NamedTuple
 from ...formats.requests.carry import Carry, Step
 from ...formats.requests.words import ANSWER_WORDS, BLOCK_ACTIONS, DECISION_KINDS, INPUT_KINDS
 from .layout import ANSWER, BLOCK, DECISION, INPUT, INT_MAX, SCHEDULER
+from .numbers import Key, Numbers
 from .spool import Writer, said, writer
 
 __all__ = ["PoolRow", "SchedulerRecorder"]
 
-Key = str | int
 Scalar = bool | int | float | str | None
-_ENDED_KEPT = 8192
-"""So many ids of ended requests are remembered: what comes late still finds its number."""
 _WORD = re.compile(r"[A-Za-z0-9_.+,-]{0,120}")
 _DECISIONS = {k: i for i, k in enumerate(DECISION_KINDS)}
 _ANSWERS: dict[str | None, int | None] = {None: None, **{k: i for i, k in enumerate(ANSWER_WORDS)}}
 _ACTIONS = {k: i for i, k in enumerate(BLOCK_ACTIONS)}
 _INPUTS = {k: i for i, k in enumerate(INPUT_KINDS)}
-_UNKNOWN = (None,) * 6
 _STEP, _OUTPUT, _SUBMIT = (INPUT_KINDS.index(k) for k in ("step", "output", "submit"))
 _OUTERMOST = ("step", "output")
 """Inputs that are part of no other: one that is open still has lost its end."""
@@ -87,16 +82,11 @@ class SchedulerRecorder:
             ]
             self._pools = len(pools)
             self._carry = Carry()
-            self._numbers: dict[Key, int] = {}
-            self._count = 0
-            self._ids: list[tuple[str, Any]] = []
-            self._live: set[Key] = set()
-            self._ended: OrderedDict[Key, None] = OrderedDict()
+            self._numbers = Numbers()
             self._thread = 0
             self._input: list[Any] = []
             self._step = -1
             self._steps = 0
-            self._new: dict[int, list[Any]] = {}
             self._prefixes: list[Any] = []
             self._events: list[Any] = []
             self._scheduled = Step([], [], [], [])
@@ -120,7 +110,7 @@ class SchedulerRecorder:
         if self._off:
             return -1
         try:
-            return self._number(key)
+            return self._numbers.of(key)
         except Exception as e:
             self._give_up(e)
             return -1
@@ -169,7 +159,7 @@ class SchedulerRecorder:
         if self._off:
             return
         try:
-            self._prefixes.append([self._number(key), int(of), int(from_tokens), int(to_tokens)])
+            self._prefixes.append([self._numbers.of(key), int(of), int(from_tokens), int(to_tokens)])
         except Exception as e:
             self._give_up(e)
 
@@ -239,9 +229,7 @@ class SchedulerRecorder:
         if self._off:
             return
         try:
-            number = None if key is None else self._numbers.get(key)
-            if number is None and key is not None:
-                number = self._number(key)
+            number = None if key is None else self._numbers.of(key)
             self._events.append((BLOCK, _ACTIONS[action], pool, number, *units))
         except Exception as e:
             self._give_up(e)
@@ -251,13 +239,13 @@ class SchedulerRecorder:
         if self._off:
             return
         try:
-            number = self._number(key)
+            number = self._numbers.of(key)
             self._events.append((DECISION, _DECISIONS[kind], number, tokens, computed))
             if kind == "preempt":
                 self._carry.left(number)
             elif kind in ("finish", "reject"):
                 self._carry.over(number)
-                self._end_of(key)
+                self._numbers.ended(key)
         except Exception as e:
             self._give_up(e)
 
@@ -315,7 +303,7 @@ class SchedulerRecorder:
     ) -> None:
         if not self._depth or self._input[2] != _STEP:
             raise ValueError("requests are scheduled outside of a step")
-        step = Step(self._all_numbers(keys), tokens, computed, is_prefill)
+        step = Step(self._numbers.all(keys), tokens, computed, is_prefill)
         before = self._scheduled
         self._scheduled = (
             Step.of([*zip(*before, strict=True), *zip(*step, strict=True)]) if before.requests else step
@@ -324,48 +312,11 @@ class SchedulerRecorder:
     def _answer(self, keys: Sequence[Key], tokens: list[int], words: Mapping[Any, str]) -> None:
         if not self._depth or self._input[2] != _OUTPUT:
             raise ValueError("answers outside of an output")
-        numbers = self._all_numbers(keys)
+        numbers = self._numbers.all(keys)
         before, counts = self._answered
         self._answered = (before + numbers, counts + tokens) if before else (numbers, tokens)
         if words:
-            self._words.update((self._numbers[k], word) for k, word in words.items())
-
-    def _all_numbers(self, keys: Sequence[Key]) -> list[int]:
-        try:
-            return list(map(self._numbers.__getitem__, keys))
-        except KeyError:
-            return [self._number(k) for k in keys]
-
-    def _number(self, key: Key) -> int:
-        number = self._numbers.get(key)
-        return self._assign(key, None) if number is None else number
-
-    def _assign(self, key: Key, after: int | None) -> int:
-        """Give the next number; `after`: the request whose id sorts right before (None: look)."""
-        if after is None:
-            sortable = (type(key).__name__, key)
-            at = bisect_left(self._ids, sortable)
-            after = self._numbers[self._ids[at - 1][1]] if at else -1
-            self._ids.insert(at, sortable)
-        number = self._count
-        self._count += 1
-        self._new[number] = [number, after, *_UNKNOWN]
-        self._numbers[key] = number
-        return number
-
-    def _again(self, key: Key) -> None:
-        """Let an id that was submitted before be a new request."""
-        if key in self._ended or key in self._live:
-            self._ended.pop(key, None)
-            self._assign(key, self._numbers[key])
-
-    def _end_of(self, key: Key) -> None:
-        self._live.discard(key)
-        self._ended[key] = None
-        if len(self._ended) > _ENDED_KEPT:
-            old, _ = self._ended.popitem(last=False)
-            del self._numbers[old]
-            del self._ids[bisect_left(self._ids, (type(old).__name__, old))]
+            self._words.update((self._numbers.of(k), word) for k, word in words.items())
 
     def _submit(
         self,
@@ -378,18 +329,17 @@ class SchedulerRecorder:
         arrive_ns: int | None,
         prefixes: Iterable[tuple[int, int, int]],
     ) -> None:
-        number = self._number(key)
-        row = self._new.setdefault(number, [number, None, *_UNKNOWN])
-        row[2:] = [
+        number = self._numbers.of(key)
+        self._numbers.submitted(
+            key,
             int(prompt_tokens),
             _whole(max_tokens),
             _whole(priority),
             [_word(f) for f in flags] or None,
             _whole(reserve_tokens),
             _whole(arrive_ns),
-        ]
+        )
         self._prefixes += [[number, int(of), int(a), int(b)] for of, a, b in prefixes]
-        self._live.add(key)
         if self._input[2] == _SUBMIT and self._input[4] == number:
             self._carry.submitted(number, int(prompt_tokens))
 
@@ -415,9 +365,9 @@ class SchedulerRecorder:
             self._end(whole=True)
         self._depth, self._thread = 1, thread
         if kind == "submit" and key is not None:
-            self._again(key)
-        request = None if key is None else self._number(key)
-        requests = None if keys is None else [self._number(k) for k in keys]
+            self._numbers.again(key)
+        request = None if key is None else self._numbers.of(key)
+        requests = None if keys is None else [self._numbers.of(k) for k in keys]
         if kind == "step":
             step = self._steps if step is None else step
             self._steps = step + 1
@@ -432,7 +382,7 @@ class SchedulerRecorder:
                 strict=True,
             ):
                 self._carry.over(number)
-                self._end_of(k)
+                self._numbers.ended(k)
         self._step = -1 if step is None else step
         self._input = [
             INPUT, self._scheduler, _INPUTS[kind], time.monotonic_ns(), request, requests, step, tokens,
@@ -459,12 +409,12 @@ class SchedulerRecorder:
             self._answered, self._words = ([], []), {}
         frame = [
             *self._input,
-            list(self._new.values()),
+            self._numbers.take_new(),
             self._prefixes,
             self._events,
             [(pool, *counts) for pool, counts in self._changed.items()],
         ]
-        self._new, self._prefixes, self._events, self._changed = {}, [], [], {}
+        self._prefixes, self._events, self._changed = [], [], {}
         out = self._writer
         if out is None or out.over or (self._head is None and out.pid != os.getpid()):
             self._leave(out)

@@ -13,13 +13,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from itertools import chain, repeat
-from operator import attrgetter, le, sub
 from types import FrameType
 from typing import Any
 
 from .described import flags_of
 from .prefixes import PrefixBook
+from .reading import answered_in, end_word, request_of, scheduled_in
 from .sink import Sink
 from .wrapped import Wrapped
 
@@ -30,8 +29,6 @@ POOL = 0
 
 _MISSING = object()
 _MOST_IN_FLIGHT = 64
-_COMPUTED, _PROMPT = attrgetter("num_computed_tokens"), attrgetter("num_prompt_tokens")
-_OUTPUTS, _ID, _TOKENS, _REASON = map(attrgetter, ("outputs", "request_id", "new_token_ids", "finish_reason"))
 _CALLER = 2
 """Frames from a wrapper to the engine's code that called it: `Wrapped` is between."""
 
@@ -248,7 +245,7 @@ class Watch:
         else:
             ids = set(request_ids)  # as the engine does: the same set has the same order
         keys = [k for k in ids if k in requests and not requests[k].is_finished()]
-        reason = _word(type(finished_status).get_finished_reason(finished_status))
+        reason = end_word(type(finished_status).get_finished_reason(finished_status))
         if not keys:
             return False
         word = None if reason == "abort" else reason
@@ -291,24 +288,15 @@ class Watch:
         return opened
 
     def _scheduled(self, output: Any) -> None:
-        """Tell what a step schedules, in the order in which the model gets it.
-
-        Whatever is more than the next token of an answer counts as ``prefill``.
-        """
+        """Tell what a step schedules, in the order in which the model gets it."""
         self._in_flight.append((output, self.steps - 1))
-        keys, tokens = list(output.num_scheduled_tokens), list(output.num_scheduled_tokens.values())
-        requests = list(map(self.scheduler.requests.__getitem__, keys))
-        after = list(map(_COMPUTED, requests))
-        computed = list(map(sub, after, tokens))
-        prefill = list(map(le, after, map(_PROMPT, requests)))
-        if tokens.count(1) != len(tokens):
-            prefill = [n != 1 or p for n, p in zip(tokens, prefill, strict=True)]
+        keys, tokens, computed, is_prefill = scheduled_in(output, self.scheduler.requests)
         if self._preempted:
             for key, n, at in zip(keys, tokens, computed, strict=True):
                 if key in self._preempted:
                     self._preempted.discard(key)
                     self.sink.decision("resume", key, n, at)
-        self.sink.schedule_columns(keys, tokens, computed, prefill)
+        self.sink.schedule_columns(keys, tokens, computed, is_prefill)
 
     def _update_from_output(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def update_from_output(*args: Any, **kwargs: Any) -> Any:
@@ -341,22 +329,10 @@ class Watch:
 
     def _answered(self, output: Any, model_output: Any, result: Any) -> None:
         """Tell what the model gave, and where something else was shown."""
-        given = list(chain.from_iterable(map(_OUTPUTS, result.values())))
-        ids, reasons = list(map(_ID, given)), list(map(_REASON, given))
-        shown = dict(zip(ids, map(len, map(_TOKENS, given)), strict=True))
-        keys = list(output.num_scheduled_tokens)
-        tokens = _counts(model_output, keys)
-        emitted = list(map(shown.get, keys, repeat(0)))
-        other = None if emitted == tokens else [*zip(keys, tokens, emitted, strict=True)]
-        words: dict[str, str] = {}
-        if reasons.count(None) != len(reasons):
-            words = {key: _word(r) for key, r in zip(ids, reasons, strict=True) if r is not None}
-            late = [key for key in words if key not in output.num_scheduled_tokens]
-            keys, tokens = keys + late, tokens + [0] * len(late)
-        self.sink.answer_columns(keys, tokens, words)
-        for key, got, seen in other or ():
-            if got != seen:
-                self.sink.decision("emit", key, seen)
+        answered = answered_in(output, model_output, result)
+        self.sink.answer_columns(answered.keys, answered.tokens, answered.words)
+        for key, seen in answered.other:
+            self.sink.decision("emit", key, seen)
 
     # Inside of an input
 
@@ -424,7 +400,7 @@ class Watch:
         null = self._null
         units = [b.block_id for b in blocks if b.block_id != null]
         if units:
-            self._tell(self.sink.blocks, action, POOL, units, _owner(caller))
+            self._tell(self.sink.blocks, action, POOL, units, request_of(caller))
 
     # Content
 
@@ -481,27 +457,6 @@ class Watch:
         book.prune(wanted)
 
 
-def _counts(model_output: Any, keys: list[str]) -> list[int]:
-    """Return how many tokens the model gave each request; none where it did not run."""
-    index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
-    if not sampled:
-        return [0] * len(keys)
-    try:
-        return list(map(len, map(sampled.__getitem__, map(index.__getitem__, keys))))
-    except KeyError:
-        return [len(sampled[index[key]]) if key in index else 0 for key in keys]
-
-
-def _owner(caller: FrameType) -> str | None:
-    """Return the request for which a manager of vLLM asks the pool right now.
-
-    The pool is not told. A wrapper around what is called for each request in each step would cost more than
-    looking at the caller where blocks really change hands, which is rare.
-    """
-    key = caller.f_locals.get("request_id")
-    return key if isinstance(key, str) else None
-
-
 def _kept(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return arguments that can be walked along more than once."""
     if args and isinstance(args[0], Iterator):
@@ -512,7 +467,3 @@ def _kept(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _arrival(request: Any) -> int:
     """Return what queues sort a request by, in ns of the wall clock."""
     return round(float(request.arrival_time) * 1e9)
-
-
-def _word(reason: Any) -> str:
-    return str(reason.name).lower() if reason is not None else "error"

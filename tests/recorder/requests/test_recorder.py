@@ -94,7 +94,7 @@ def test_ranks_are_the_order_of_the_ids(recorder: Recorder, folder: Path) -> Non
 def test_ranks_of_living_requests_hold_though_old_ids_are_forgotten(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tapedelay.recorder.requests.recorder._ENDED_KEPT", 3)
+    monkeypatch.setattr("tapedelay.recorder.requests.numbers._ENDED_KEPT", 3)
     r = recorder()
     keys = [f"{(i * 37) % 100:03}" for i in range(100)]
     for i, key in enumerate(keys):
@@ -102,8 +102,8 @@ def test_ranks_of_living_requests_hold_though_old_ids_are_forgotten(
         if i >= 10:  # ten live at any time
             r.begin("abort", key=keys[i - 10])
             r.end()
-    assert len(r._numbers) < 20
-    assert len(r._ids) < 20
+    assert len(r._numbers._of) < 20
+    assert len(r._numbers._ids) < 20
     (scheduler,) = read_schedulers(collected(folder))
     ranks = [q.id_rank for q in scheduler.requests.values()]
     assert sorted(r for r in ranks if r is not None) == list(range(100))
@@ -283,7 +283,7 @@ def test_what_was_not_written_before_a_fork_is_recorded_in_the_new_process(
 
 
 def test_memory_of_the_recorder_stays_as_it_is(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tapedelay.recorder.requests.recorder._ENDED_KEPT", 16)
+    monkeypatch.setattr("tapedelay.recorder.requests.numbers._ENDED_KEPT", 16)
     r = recorder()
     for i in range(500):
         key = f"r{i}"
@@ -296,7 +296,8 @@ def test_memory_of_the_recorder_stays_as_it_is(recorder: Recorder, monkeypatch: 
         r.decision("finish", key)
         r.end()
     assert r.recording
-    sizes = {n: len(v) for n, v in vars(r).items() if hasattr(v, "__len__")}
+    held = [*vars(r).items(), *vars(r._numbers).items(), *vars(r._carry).items()]
+    sizes = {n: len(v) for n, v in held if hasattr(v, "__len__")}
     assert max(sizes.values()) <= 20, sizes
 
 
