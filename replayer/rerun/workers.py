@@ -41,6 +41,10 @@ _FATAL = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"})
 _ENTRY = (
     "import json, sys; path = json.loads(sys.argv.pop(1)); status = int(sys.argv.pop(1)); "
     "sys.path += [p for p in path if p not in sys.path]; "
+    # this very package, though that Python may have another version of it, to record with
+    "from importlib.machinery import PathFinder; from importlib.util import module_from_spec; "
+    "spec = PathFinder.find_spec('tapedelay', path); sys.modules['tapedelay'] = module_from_spec(spec); "
+    "spec.loader.exec_module(sys.modules['tapedelay']); "
     "from tapedelay.replayer.rerun.worker import main; main(status)"
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,21 @@ def test_a_python_that_is_not_there(
     assert run(["rerun", str(tape), *TOY, "--python", python]) == 2
     assert f"--python {python}" in capsys.readouterr().err
     assert run(["rerun", str(tmp_path / "case.litmus"), "--python", python]) == 2
+
+
+def test_a_python_that_has_another_version_of_this_package(
+    tape: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who records with an engine has one beside it."""
+    other = tmp_path / "tapedelay"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise RuntimeError('of another version')\n")
+    python = tmp_path / "python"
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parent)))
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    assert run(["rerun", str(tape), *TOY, "--python", str(python), "--strict"]) == 0
+    assert "as recorded" in capsys.readouterr().out
 
 
 def test_what_the_engine_does_not_have_is_said_before_it_starts(
