@@ -1,7 +1,9 @@
 """Reduces a scenario to one that shows the same kind of violation with as little as possible. Deterministic.
 
-A reduction removes, one after another: inputs after the last that matters; requests; inputs; what is not
-plain; units and slots of the configuration; tokens. It begins again until a whole round changes nothing.
+A reduction removes, one after another: inputs after the last that matters; requests; inputs; a request
+together with the units that it would have taken, so that the others are as short of them as before; what is
+not plain; units and slots of the configuration; tokens. It begins again until a whole round changes nothing;
+the long part, of small numbers, begins when no request can go any more.
 Every scenario that it accepts is smaller by `smaller.size`, and the run of no plainer one longer, so that it
 ends.
 
@@ -16,7 +18,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,9 @@ __all__ = ["MAX_RUNS", "Kind", "Probe", "Reduced", "Shrinks", "reduce_scenario"]
 
 MAX_RUNS = 2000
 """Runs that a reduction takes at most."""
+
+_EXCHANGED_MOST = 12
+"""Units that may go with a request."""
 
 Kind = tuple[str, str]
 """What makes two violations the same (`Violation.kind`)."""
@@ -153,14 +158,22 @@ class _Search:
         before = None
         while self.best != before:
             before = self.best
-            self._tail()
-            self._requests()
-            self._inputs()
+            self._fewest()
             self._plain()
             self._config()
             self._numbers()
             self._both()
             self._renumber()
+
+    def _fewest(self) -> None:
+        """Leave out requests and inputs until none can go."""
+        before = None
+        while self.best != before:
+            before = self.best
+            self._tail()
+            self._requests()
+            self._inputs()
+            self._exchange()
 
     def begin(self) -> bool:
         """Run the scenario itself; return whether it shows the kind."""
@@ -252,6 +265,33 @@ class _Search:
             if width == 1:
                 return
             width //= 2
+
+    def _exchange(self) -> None:
+        """Leave out a request together with what it would have taken of something that was scarce."""
+        self._first(
+            lambda: (
+                less.but(config=config)
+                for key in self._keys
+                for request in reversed([s.request for s in self.best.submissions()])
+                for less in [without_requests(self.best, {request})]
+                for config in self._lessened(less, key, request)
+            )
+        )
+
+    def _lessened(self, less: Scenario, key: str, gone: int) -> Iterator[Mapping[str, Any]]:
+        """Yield configurations with less of a key: by as much as a request needs, then by less and less."""
+        now = self.best.config.get(key)
+        if self._shrinks is None or not isinstance(now, int):
+            return
+        needed = next(s for s in self.best.demands() if s.request == gone)
+        tokens = needed.prompt_tokens + (needed.max_tokens or 0)
+        units = max((-(-tokens // (p.tokens_per_unit or 1)) for p in less.pools), default=1)
+        known = self._shrinks.smaller(less.config, key, less.demands())
+        for value in range(now - min(units, _EXCHANGED_MOST), now):
+            # what else hangs on the key is as in the next smaller one that the driver knows
+            below = [c for c in known if int(c[key]) <= value]
+            if below:
+                yield {**max(below, key=lambda c: int(c[key])), key: value}
 
     def _plain(self) -> None:
         self._first(lambda: plainer(self.best))

@@ -169,6 +169,8 @@ BAD = {
     HEAD + "> pause wait keep\n": "after pause",
     HEAD + "> resume R0=1\n": "R0=1",
     HEAD + "> submit R0 prompt=16777217\n": "tokens up to here",
+    HEAD + "> submit R0 prompt=3 reserve=1000000000\n": "tokens up to here",
+    HEAD.replace("units=9", "units=1000000000") + "> submit R0 prompt=3\n": "1,000,000,000 units",
     HEAD + "> submit R0 prompt=3\n> chunk R0 tokens=1000000000000\n": "tokens up to here",
     HEAD + "> submit R0 prompt=3\n> step\n> output R0/999999999\n": "tokens up to here",
     HEAD + "> drain now\n": "arguments of drain",

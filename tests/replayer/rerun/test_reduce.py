@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapedelay.replayer.rerun.protocol import Answer, Submission
+from tapedelay.replayer.rerun.protocol import Answer, Pool, Submission
 from tapedelay.replayer.rerun.reduce import Kind, Probe, Shrinks, reduce_scenario
 from tapedelay.replayer.rerun.scenario import Ending, Input, Scenario
 from tapedelay.replayer.rerun.smaller import (
@@ -30,7 +30,7 @@ def submit(request: int, prompt: int = 8, most: int | None = 4, **more: Any) -> 
 
 
 def scenario(*inputs: Input, **more: Any) -> Scenario:
-    return Scenario("rule", None, more.pop("config", {}), (), inputs, **more)
+    return Scenario("rule", None, more.pop("config", {}), more.pop("pools", ()), inputs, **more)
 
 
 def rule(holds: Any) -> Probe:
@@ -107,6 +107,30 @@ def test_units_and_tokens_shrink_together() -> None:
     assert done.minimal
     assert done.scenario.config["units"] <= 2
     assert sum(s.prompt_tokens for s in done.scenario.submissions()) <= 5
+
+
+def test_a_request_goes_together_with_the_units_that_it_took() -> None:
+    """A fault under pressure: with one request less the same pool is not full any more."""
+
+    def holds(tried: Scenario) -> bool:
+        units = sum(-(-s.prompt_tokens // 4) for s in tried.submissions())
+        return len(tried.submissions()) >= 2 and units == int(tried.config["units"])
+
+    def smaller(config: Mapping[str, Any], key: str, submissions: Sequence[Submission]) -> list[Any]:
+        least = max(-(-s.prompt_tokens // 4) for s in submissions)
+        now = int(config[key])
+        return [{**config, key: n, "longest": 4 * n} for n in sorted({now // 2, least}) if least <= n < now]
+
+    start = scenario(
+        *[submit(n, 20 + n) for n in range(7)],
+        config={"units": 43, "longest": 200},
+        pools=(Pool("kv", 43, 0, 4),),
+    )
+    assert holds(start)
+    done = reduce_scenario(start, KIND, rule(holds), shrinks=Shrinks(("units",), smaller))
+    assert done.minimal
+    assert len(done.scenario.submissions()) == 2
+    assert done.runs < 150
 
 
 def test_a_step_goes_with_its_output() -> None:
