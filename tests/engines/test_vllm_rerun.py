@@ -226,6 +226,9 @@ def cells(python: str, vllm_runs: Recorded, tmp_path_factory: pytest.TempPathFac
             runs[changed.text()] = run_of(recording)
             columns = given if is_input(changed) else done
             columns.setdefault(f"{changed.table}.{changed.column}", []).append(changed.text())
+    runs["chunks arrive at once"] = run_of(recording_of(vllm_runs.tape, scheduler=scheduler))
+    for given_to_it in runs["chunks arrive at once"]["scenario"]["inputs"]:
+        given_to_it.update({"arrive_ns": 0} if "arrive_ns" in given_to_it else {})
     made = tmp_path_factory.mktemp("vllm-cells") / "runs.json"
     made.write_text(json.dumps({"runs": runs, "planted": {}}))
     reruns = told(started(python, made, "strict"))["strict"]
@@ -244,17 +247,8 @@ def test_other_inputs_and_answers_are_seen_where_they_make_a_difference(cells: d
         assert any(cells["reruns"][t]["divergence"] for t in cells["given"][column]), column
 
 
-def test_arrivals_of_chunks_decide(python: str, file: Path, tmp_path: Path) -> None:
-    """Without them a session keeps the arrival of its first prompt, and another one is served first."""
-    data = json.loads(file.read_text())["runs"]["sessions-priority"]
-    inputs = data["scenario"]["inputs"]
-    assert sum("arrive_ns" in i for i in inputs) > 20
-    for i in inputs:
-        if "arrive_ns" in i:
-            i["arrive_ns"] = 0
-    made = tmp_path / "runs.json"
-    made.write_text(json.dumps({"runs": {"changed": data}, "planted": {}}))
-    assert told(started(python, made, "strict"))["strict"]["changed"]["divergence"] is not None
+def test_arrivals_of_chunks_decide(cells: dict[str, Any]) -> None:
+    assert cells["reruns"]["chunks arrive at once"]["divergence"] is not None
 
 
 def campaign(python: str, tape: Path, scheduler: int, budget: str) -> dict[str, Any]:
