@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from tapedelay.formats.errors import InfrastructureError, InputError, Unsupported
+from tapedelay.formats.load import load_tape
 from tapedelay.replayer.rerun import workers
+from tapedelay.replayer.rerun.api import rerun_strict
 from tapedelay.replayer.rerun.budget import budget_of
 from tapedelay.replayer.rerun.campaign import Campaign
 from tapedelay.replayer.rerun.crew import Crew
+from tapedelay.replayer.rerun.from_tape import recording_of
 from tapedelay.replayer.rerun.outcome import Outcome
 from tapedelay.replayer.rerun.recipe import Aim, Recipe
 from tapedelay.replayer.rerun.reducing import reduce_death
@@ -25,6 +28,7 @@ from tapedelay.replayer.rerun.violation import CRASH, HANG
 from tapedelay.replayer.rerun.workers import Died, Worker
 
 from .searching import RECORDINGS
+from .taping import taped
 
 TOY = "toy:ToyDriver"
 HERE = Path(__file__).parent
@@ -78,6 +82,68 @@ def test_a_call_that_does_not_come_back_is_a_finding() -> None:
     assert found is not None
     assert found.invariant == HANG
     assert found.what == "abort does not come back"
+
+
+ENDS = {
+    "killed": ("os.kill(os.getpid(), 9)", "SIGKILL"),
+    "ended": ("os.kill(os.getpid(), 15)", "SIGTERM"),
+    "left": ("sys.exit(3)", "exit code 3"),
+    "grown": (
+        "held = [bytearray(b'x') * (8 << 20) for _ in range(1000) if not time.sleep(0.01)]",
+        "may have",
+    ),
+    "files closed": ("os.closerange(3, 256)", "exit code 1"),
+    "disk full": (
+        "raise tapedelay.formats.errors.InfrastructureError('no space is left')",
+        "no space is left",
+    ),
+    "no memory": ("raise MemoryError", "no memory is left"),
+}
+
+
+@pytest.fixture(params=ENDS)
+def ending(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str]:
+    """An engine whose process comes to an end that says nothing of its scheduler; words for it."""
+    code, words = ENDS[request.param]
+    (tmp_path / "ending.py").write_text(
+        "import os, sys, time\nimport tapedelay.formats.errors\n"
+        "from toy import ToyDriver\nfrom toy.driver import ToyEngine\n"
+        "class Engine(ToyEngine):\n"
+        "    def submit(self, submission):\n"
+        f"        {code}\n"
+        "        return super().submit(submission)\n"
+        "class Ending(ToyDriver):\n"
+        "    def build(self, config, tokens):\n"
+        "        return Engine(config, tokens)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "ending:Ending", words
+
+
+def test_every_other_end_is_infrastructure_in_a_strict_rerun(ending: tuple[str, str], tmp_path: Path) -> None:
+    engine, words = ending
+    recording = recording_of(load_tape(taped(RECORDINGS["plain"], tmp_path)))
+    with pytest.raises(InfrastructureError) as e:
+        rerun_strict(recording, lambda: Worker(engine, memory_bytes=200 << 20))
+    assert e.value.exit_code == 5
+    assert words in e.value.text()
+    assert e.value.next_step
+
+
+def test_every_other_end_is_infrastructure_in_a_campaign(ending: tuple[str, str]) -> None:
+    engine, words = ending
+    made = Campaign(
+        RECORDINGS["plain"],
+        lambda: Worker(engine, memory_bytes=200 << 20),
+        budget=budget_of("1 runs"),
+        plant_s=0.0,
+    )
+    out = made.run()
+    assert out.verdict == "failed"
+    assert not out.found
+    assert words in out.troubles[0]
 
 
 def test_a_scheduler_that_takes_too_long_to_build_is_not_blamed(
@@ -137,19 +203,6 @@ def test_a_worker_that_grows_is_ended_and_says_nothing_about_the_engine(growing:
         assert e.value.violation is None
         assert "tapedelay info --dump" in e.value.next_step
         assert not made.started
-
-
-def test_a_campaign_whose_workers_grow_is_not_clean(growing: str) -> None:
-    made = Campaign(
-        RECORDINGS["plain"],
-        lambda: Worker(growing, memory_bytes=200 << 20),
-        budget=budget_of("1 runs"),
-        plant_s=0.0,
-    )
-    out = made.run()
-    assert out.verdict == "failed"
-    assert not out.found
-    assert "it may have" in out.troubles[0]
 
 
 def test_a_worker_is_what_the_kernel_ends_first(opened: Worker) -> None:
