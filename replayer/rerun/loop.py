@@ -117,6 +117,7 @@ class Loop:
         return bool(inserted)
 
     def do(self, given: Input) -> None:
+        """Make the calls of an input, the outputs that have to come before it included."""
         must_answer = getattr(self.engine, "must_answer", None)
         while given.kind != "output" and must_answer is not None and self.flights and must_answer():
             self._output(Input("output"))
