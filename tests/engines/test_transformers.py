@@ -148,7 +148,7 @@ def test_requests_with_several_answers_end_the_recording_and_nothing_else(
 def test_strict_reruns_are_as_recorded(reruns: dict[str, Any]) -> None:
     for name in RUNS:
         assert reruns["strict"][name]["divergence"] is None, name
-        assert reruns["strict"][name]["violations"] == [], name
+        assert reruns["strict"][name]["kinds"] == [], name
         assert reruns["strict"][name]["steps"] >= 30, name
 
 

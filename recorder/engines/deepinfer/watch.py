@@ -7,6 +7,8 @@ through the build's ``_C.view``; where there is none only their number is record
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress, repeat
+from operator import attrgetter, ne, neg, sub
 from typing import Any
 
 from ...requests import SchedulerRecorder
@@ -15,6 +17,7 @@ from ..hooked import Guard
 __all__ = ["WORDS", "Watch"]
 
 _KV, _STATE = 0, 1
+_KEY, _TOKENS, _AFTER = map(attrgetter, ("seq_id", "seqlen_q", "seqlen_k"))
 WORDS = {
     "FINISHED_STOPPED": "stop",
     "FINISHED_LENGTH_CAPPED": "length",
@@ -80,6 +83,8 @@ class Watch:
         """How many blocks of each request are in `_held`."""
         self._left_tokens: dict[int, int] = {}
         """How many more tokens each request may produce."""
+        self._order: tuple[list[int], list[int]] = ([], [])
+        """The last decode step: its requests in the order that is told, and their lengths."""
         self._running: set[int] = set()
         self._releases: set[int] = set()
         self._flying: dict[int, tuple[int, list[int]]] = {}
@@ -150,13 +155,7 @@ class Watch:
         """Tell what a step is."""
         self._decode_step = scheduler.decode_step
         prompt = bool(outputs.prompt_run)
-        keys = [m.seq_id for m in metadata]
-        lengths = [(-m.seqlen_k, m.seq_id, m.seqlen_q) for m in metadata]
-        if not prompt:
-            # Sorted by length, with a sort that leaves the order of equals open: that order is none of the
-            # scheduler's decisions, and changes with every step.
-            lengths.sort()
-        rows = [(key, tokens, -after - tokens, prompt) for after, key, tokens in lengths]
+        keys, tokens, after = (list(map(get, metadata)) for get in (_KEY, _TOKENS, _AFTER))
         finished = [s.seq_id for s in outputs.finished_seqs]
         self._releases.update(finished)
         left = self._left(scheduler, len(keys) if prompt else len(finished))
@@ -167,7 +166,7 @@ class Watch:
         self._moved(grown)
         for key in left:
             self._forget(key)
-        self._to.schedule(rows)
+        self._schedule(keys, tokens, after, prompt)
         if not prompt:
             self._running = set(keys)
         if len(self._flying) >= _IN_FLIGHT_MAX:
@@ -183,23 +182,25 @@ class Watch:
 
     def answered(self, outputs: Any, pushed: Sequence[int], tokens: Sequence[int], unfinished: int) -> None:
         """Tell what the model gave, and who has ended with it."""
-        rows: list[tuple[int, int, str | None]] = []
-        ended: list[int] = []
-        eos, left = self._eos, self._left_tokens
         if outputs.prompt_run:
             self._running.update(k for k, count in zip(self._answering, pushed, strict=True) if count)
-        for key, count, token in zip(self._answering, pushed, tokens, strict=True):
-            word = None
-            if count and key in left:
-                left[key] = rest = left[key] - count
-                if rest <= 0 or token == eos:
-                    word = self._end_of(key)
-                    if word is not None:
-                        ended.append(key)
-            else:
+        keys, left = self._answering, self._left_tokens
+        words: dict[int, str] = {}
+        ended: list[int] = []
+        rest = list(map(sub, map(left.get, keys, repeat(0)), pushed))
+        if (min(rest, default=1) <= 0) or 0 in pushed or self._eos in tokens:
+            for key, count, token, more in zip(keys, pushed, tokens, rest, strict=True):
+                if count and more > 0 and token != self._eos:
+                    continue
                 word = self._end_of(key)
-            rows.append((key, count, word))
-        self._to.answers(rows)
+                if word is not None:
+                    words[key] = word
+                    if count and key in left:
+                        ended.append(key)
+            rest = [more for key, more in zip(keys, rest, strict=True) if key in left]
+            keys = [key for key in keys if key in left]
+        left.update(zip(keys, rest, strict=True))
+        self._to.answer_columns(self._answering, list(pushed), words)
         for key in ended:
             self._to.decision("finish", key)
         self._unfinished = unfinished
@@ -217,6 +218,32 @@ class Watch:
                 self._end()
 
     # --- inside ---
+
+    def _schedule(self, keys: list[int], tokens: list[int], after: list[int], prompt: bool) -> None:
+        if not prompt:
+            keys, tokens, after = self._sorted(keys, tokens, after)
+        computed = list(map(sub, after, tokens))
+        self._to.schedule_columns(keys, tokens, computed, [prompt] * len(keys))
+
+    def _sorted(
+        self, keys: list[int], tokens: list[int], after: list[int]
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return a decode step by falling length.
+
+        The scheduler's sort leaves the order of equals open: that order is none of its decisions, and changes
+        with every step. Where all have become longer by one, the order is that of the step before.
+        """
+        order, lengths = self._order
+        if len(order) == len(keys) == tokens.count(1):
+            ordered = list(map(dict(zip(keys, after, strict=True)).get, order))
+            lengths = list(map((1).__add__, lengths))
+            if ordered == lengths:
+                self._order = order, lengths
+                return order, tokens, lengths
+        rows = sorted(zip(map(neg, after), keys, tokens, strict=True))
+        order, lengths = [row[1] for row in rows], [-row[0] for row in rows]
+        self._order = order, lengths
+        return order, [row[2] for row in rows], lengths
 
     def _end_of(self, key: int) -> str | None:
         """Return why a request has ended; None: it has not."""
@@ -257,8 +284,8 @@ class Watch:
         """Return whose count of blocks is another one than it was."""
         if self._view is None:
             return []
-        count, counts = self._view.block_count, self._counts
-        return [k for k, row in zip(keys, metadata, strict=True) if count(row) != counts.get(k, 0)]
+        now, before = map(self._view.block_count, metadata), map(self._counts.get, keys, repeat(0))
+        return list(compress(keys, map(ne, now, before)))
 
     def _moved(self, keys: Iterable[int]) -> None:
         """Tell the units that changed hands: what came back, then what went out; and what is free now."""

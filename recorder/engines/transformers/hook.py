@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from itertools import compress
+from operator import attrgetter, lt, sub
+from typing import Any, NamedTuple
 
 from ...requests import PoolRow, SchedulerRecorder
 from ..hooked import Guard, Hook, Hooks, either, say
@@ -19,6 +21,20 @@ from .geometry import config_of
 __all__ = ["HOOKS", "Recording", "start"]
 
 ATTRIBUTE = "_tapedelay_recording"
+
+
+_STATE, _TOKENS, _HAS_TOKEN = map(attrgetter, ("state", "query_length", "has_new_token"))
+_ID, _AFTER, _PROMPT, _GENERATED = map(
+    attrgetter, ("request_id", "position_offset", "initial_tokens", "generated_tokens")
+)
+
+
+class Got(NamedTuple):
+    """The requests of a batch that are to get a token: their states, ids, and how many they have so far."""
+
+    states: list[Any]
+    keys: list[str]
+    before: list[int]
 
 
 def start(module: Any) -> None:
@@ -55,6 +71,10 @@ class Recording:
         self.content = Content() if self.cache.use_prefix_sharing else None
         self.live: set[str] = set()
         """Ids of the requests that the scheduler has."""
+        self.gone: set[str] = set()
+        """Ids of those that were cancelled with a batch in flight: the engine still updates them."""
+        self.over: set[str] = set()
+        """Ids of those that have ended with the output that is going on."""
         self.inside = ""
         """The input that is being written: `step`, `output`, `abort`, `cache_reset`, or none."""
         self.preparing = False
@@ -107,6 +127,7 @@ class Recording:
         """Write the end of a request, where the model brought it about."""
         if request_id in self.live and self.inside == "output":
             self.forget(request_id)
+            self.over.add(request_id)
             self.recorder.decision("finish", request_id)
 
     def preempted(self, request_id: str) -> None:
@@ -128,6 +149,7 @@ class Recording:
             raise watch.Unknown("requests with several return sequences are not recorded")
         key = state.request_id
         self.live.add(key)
+        self.gone.discard(key)
         self.recorder.begin("submit", key=key)
         rows: list[tuple[int, int, int]] = []
         if self.content is not None:
@@ -143,15 +165,27 @@ class Recording:
 
     def scheduled(self, batch: Sequence[Any]) -> None:
         """Write what a step schedules, and close it."""
-        rows = []
-        for future in batch:
-            state, tokens = future.state, future.query_length
-            computed = state.position_offset - tokens
-            rows.append((state.request_id, tokens, computed, computed < len(state.initial_tokens)))
-        self.recorder.schedule(rows)
+        states, tokens = list(map(_STATE, batch)), list(map(_TOKENS, batch))
+        computed = list(map(sub, map(_AFTER, states), tokens))
+        prefill = list(map(lt, computed, map(len, map(_PROMPT, states))))
+        self.recorder.schedule_columns(list(map(_ID, states)), tokens, computed, prefill)
         if batch:
             self.flying.append(self.steps)
         self.steps += 1
+        self.leave()
+
+    def answered(self, got: Got) -> None:
+        """Write what the model gave, and close the output."""
+        states, keys, before = got
+        tokens = list(map(sub, map(len, map(_GENERATED, states)), before))
+        words: dict[str, str] = {}
+        if self.over:
+            for state, key, given in zip(states, keys, tokens, strict=True):
+                if key in self.over and given and state.status.name == "FINISHED":
+                    stops = state.generated_tokens[-1] in state._eos_token_ids
+                    words[key] = "stop" if stops else "length"
+            self.over.clear()
+        self.recorder.answer_columns(keys, tokens, words)
         self.leave()
 
 
@@ -187,6 +221,7 @@ def _resets(recording: Recording, processor: Any) -> None:
 def _reset(recording: Recording, processor: Any, note: None) -> None:
     recording.leave()
     recording.flying.clear()
+    recording.gone.clear()
 
 
 def _prepares(recording: Recording, processor: Any) -> None:
@@ -208,37 +243,25 @@ def _not_prepared(recording: Recording, processor: Any, note: None) -> None:
     _prepared(recording, processor, note, False)
 
 
-Got = list[tuple[Any, str | None, int]]
-"""Of each request of a batch: its state, its id if it is to get a token, how many it has generated."""
-
-
 def _updates(recording: Recording, processor: Any) -> Got | None:
     if not recording.flying:
         return None
-    live = recording.live
-    batch: Got = []
-    for future in _batch(processor.inputs_and_outputs):
-        state = future.state
-        key = state.request_id if future.has_new_token and state.request_id in live else None
-        batch.append((state, key, len(state.generated_tokens)))
+    batch = _batch(processor.inputs_and_outputs)
+    states = list(map(_STATE, compress(batch, map(_HAS_TOKEN, batch))))
+    keys = list(map(_ID, states))
+    if not recording.live.issuperset(keys):
+        known = recording.live | recording.gone
+        states = [state for state, key in zip(states, keys, strict=True) if key in known]
+        keys = list(map(_ID, states))
     recording.enter("output", step=recording.flying.pop(0))
-    return batch
+    if not recording.flying:
+        recording.gone.clear()
+    return Got(states, keys, list(map(len, map(_GENERATED, states))))
 
 
-def _updated(recording: Recording, processor: Any, batch: Got | None) -> None:
-    if batch is None:
-        return
-    rows: list[tuple[str, int, str | None]] = []
-    for state, key, before in batch:
-        if key is None:
-            continue
-        given = len(state.generated_tokens) - before
-        word = None
-        if given and state.status.name == "FINISHED":
-            word = "stop" if state.generated_tokens[-1] in state._eos_token_ids else "length"
-        rows.append((key, given, word))
-    recording.recorder.answers(rows)
-    recording.leave()
+def _updated(recording: Recording, processor: Any, got: Got | None) -> None:
+    if got is not None:
+        recording.answered(got)
 
 
 def _fails(recording: Recording, processor: Any, error: Any) -> list[str]:
@@ -263,6 +286,8 @@ def _aborted(recording: Recording, where: Any, ids: list[str]) -> None:
         recording.leave()
     for request_id in ids:
         recording.forget(request_id)
+    if recording.flying:
+        recording.gone.update(ids)
 
 
 def _adds(recording: Recording, scheduler: Any, state: Any) -> None:

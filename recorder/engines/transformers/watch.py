@@ -16,6 +16,7 @@ from ..hooked import Guard, Hook, Hooks, Unknown, either, wrap
 __all__ = [
     "HOOKS",
     "PACKAGE",
+    "Guard",
     "Sink",
     "Unknown",
     "attach",
@@ -127,17 +128,10 @@ def _sink(watched: Any) -> Sink | None:
     return sink
 
 
-def _holds(sink: Sink, allocator: Any, request_id: str, *_: Any, **__: Any) -> int:
-    """Return how many units a request has; it gets new ones in one call of sixteen."""
-    return len(allocator.block_table.get(request_id, ()))
-
-
 def _allocated(
     sink: Sink, allocator: Any, before: int, result: Any, request_id: str, *_: Any, **__: Any
 ) -> None:
-    table = allocator.block_table[request_id]
-    if len(table) > before:
-        sink.blocks("alloc", allocator.index, table[before:], request_id)
+    sink.blocks("alloc", allocator.index, allocator.block_table[request_id][before:], request_id)
 
 
 def _acquired(
@@ -192,7 +186,7 @@ def _offloaded(sink: Sink, manager: Any, active: list[str]) -> None:
 _BASE = ("cache_allocators.cache_allocator", "CacheAllocator")
 _FULL = ("cache_allocators.full_attention", "FullAttentionCacheAllocator")
 HOOKS: Hooks = {
-    (*_FULL, "allocate_cache_to_request"): (Hook(_holds, _allocated), _sink),
+    (*_FULL, "allocate_cache_to_request"): (Hook(after=_allocated, sized="block_table"), _sink),
     (*_BASE, "acquire_prefix_blocks"): (Hook(after=_acquired), _sink),
     (*_BASE, "free_blocks"): (Hook(_units, _freed), _sink),
     (*_BASE, "mark_complete_blocks"): (Hook(_units, _completed), _sink),

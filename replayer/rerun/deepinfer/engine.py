@@ -26,6 +26,7 @@ from ..protocol import (
     TokenSource,
     Unsupported,
 )
+from ..refusing import Refusing
 from .config import BLOCKED, RESERVED, Config, fuller_than_watermark
 
 __all__ = ["DeepInferEngine"]
@@ -47,7 +48,7 @@ class _Step:
     to_free: list[int] = field(default_factory=list)
 
 
-class DeepInferEngine:
+class DeepInferEngine(Refusing):
     """A scheduler and its two block managers.
 
     Parameters
@@ -56,6 +57,8 @@ class DeepInferEngine:
     tokens : TokenSource
         Content of the requests.
     """
+
+    engine = "DeepInfer"
 
     def __init__(self, config: Config, tokens: TokenSource) -> None:
         # torch first: the extension needs its libraries
@@ -185,26 +188,6 @@ class DeepInferEngine:
         events += self._release()
         self._forget()
         return Reaction(tuple(events), emitted=tuple(shown), ended=ended)
-
-    def next_chunk(self, request: int, tokens: int, last: bool) -> Reaction:
-        """Raise: there are no sessions."""
-        raise Unsupported("DeepInfer has no sessions whose input comes in chunks")
-
-    def pause(self, word: str) -> Reaction:
-        """Raise: it cannot be paused."""
-        raise Unsupported("DeepInfer's scheduler cannot be paused")
-
-    def resume(self) -> Reaction:
-        """Raise: it cannot be paused."""
-        raise Unsupported("DeepInfer's scheduler cannot be paused")
-
-    def cache_reset(self, word: str) -> Reaction:
-        """Raise: there is no prefix cache."""
-        raise Unsupported("DeepInfer's scheduler has no prefix cache")
-
-    def priority(self, request: int, value: int) -> Reaction:
-        """Raise: there are no priorities."""
-        raise Unsupported("DeepInfer's scheduler has no priorities")
 
     def close(self) -> None:
         """Forget everything."""

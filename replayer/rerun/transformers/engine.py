@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from ....recorder.engines.hooked import Guard
 from ....recorder.engines.transformers import watch
 from ..protocol import (
     Answer,
@@ -21,12 +21,15 @@ from ..protocol import (
     TokenSource,
     Unsupported,
 )
+from ..refusing import Refusing
 from .build import build_processor
 
 __all__ = ["END", "TransformersEngine"]
 
 END = 1
 """The token that ends a request; synthetic tokens are larger."""
+
+_PAUSE = "pause that reaches its scheduler: its loop stands still"
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ class _Step:
     """Of each request that gets a token: the position where it belongs."""
 
 
-class TransformersEngine:
+class TransformersEngine(Refusing):
     """One scheduler with its cache.
 
     Every request streams its tokens, so that each is seen when it comes; the scheduler does not look at that.
@@ -56,6 +59,9 @@ class TransformersEngine:
     pools : tuple of Pool
         Its pools, in the order of its attention types.
     """
+
+    engine = "transformers"
+    lacks = MappingProxyType({"pause": _PAUSE, "resume": _PAUSE})
 
     def __init__(self, config: Mapping[str, Any], tokens: TokenSource) -> None:
         watch.patch()
@@ -74,11 +80,13 @@ class TransformersEngine:
         self._steps = 0
         self._last: Mapping[str, int] = {}
         """`_Step.places` of the newest step."""
+        self._waits: set[str] = set()
+        """Ids of the requests that the output which is taken gives tokens."""
         self._given: tuple[list[Any], list[int]] = ([], [])
         self._events: list[Decision | BlockChange] = []
         self._emitted: list[tuple[int, tuple[int, ...]]] = []
         self._faults: dict[tuple[str, str], None] = {}
-        self.guard = Guard(_raise)
+        self.guard = watch.Guard(_raise)
         self.offloading = False
         watch.attach(self._cache, self._scheduler, self._offloading, self)
 
@@ -156,6 +164,7 @@ class TransformersEngine:
         self._given = (step.batch, values)
         waits = [f.state for f in step.batch if f.has_new_token and self._lives(f.state)]
         before = [state.generated_len() for state in waits]
+        self._waits = {state.request_id for state in waits}
         self._processor.update_batch()
         ended = tuple(
             (self._numbers[state.request_id], "stop" if state.generated_tokens[-1] == END else "length")
@@ -175,26 +184,6 @@ class TransformersEngine:
             raise Unsupported("transformers resets its cache only between two sessions")
         self._processor.reset()
         return self._reaction()
-
-    def set_schedulable(self, request: int) -> Reaction:
-        """Refuse: there is nothing of the kind."""
-        raise Unsupported("transformers has no requests that wait to become schedulable")
-
-    def next_chunk(self, request: int, tokens: int, last: bool) -> Reaction:
-        """Refuse: there is nothing of the kind."""
-        raise Unsupported("transformers has no sessions whose prompt goes on")
-
-    def pause(self, word: str) -> Reaction:
-        """Refuse: the loop pauses, not the scheduler."""
-        raise Unsupported("a pause of transformers does not reach its scheduler")
-
-    def resume(self) -> Reaction:
-        """Refuse: the loop pauses, not the scheduler."""
-        raise Unsupported("a pause of transformers does not reach its scheduler")
-
-    def priority(self, request: int, value: int) -> Reaction:
-        """Refuse: there is nothing of the kind."""
-        raise Unsupported("transformers has no priorities")
 
     def must_answer(self) -> bool:
         """Whether the oldest output has to come before any other input: the loop allows no more steps."""
@@ -296,8 +285,9 @@ class TransformersEngine:
         """Nothing to do: contents are given."""
 
     def ended(self, request_id: str) -> None:
-        """Note the end of a request."""
-        self._events.append(Decision("finish", self._numbers[request_id]))
+        """Note the end of a request; one that is cancelled in flight has ended before."""
+        if request_id in self._waits:
+            self._events.append(Decision("finish", self._numbers[request_id]))
 
     def preempted(self, request_id: str) -> None:
         """Note a preemption."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ....recorder.engines.vllm.watch import attach
 from ..protocol import Answer, Decision, Reaction, State, Submission, TokenSource, Unsupported
+from ..refusing import Refusing
 from .build import Built
 from .seen import Seen
 from .told import Told
@@ -54,7 +55,7 @@ class _Key(str):
         return self.number
 
 
-class VllmEngine:
+class VllmEngine(Refusing):
     """See `Engine`.
 
     Parameters
@@ -64,6 +65,8 @@ class VllmEngine:
     tokens : callable
         The content of requests.
     """
+
+    engine = "vLLM"
 
     def __init__(self, built: Built, tokens: TokenSource) -> None:
         from vllm.v1.request import RequestStatus
@@ -102,10 +105,6 @@ class VllmEngine:
         for batch in batches:
             self._scheduler.finish_requests(batch, self._aborted)
         return Reaction(self._told.take())
-
-    def set_schedulable(self, request: int) -> Reaction:
-        """Raise `Unsupported`."""
-        raise Unsupported("vLLM has no requests that become schedulable later, but for grammars")
 
     def next_chunk(
         self,
@@ -172,10 +171,6 @@ class VllmEngine:
             if not str(e).startswith(_REFUSED) or not self._seen.waiting_holds():
                 raise
         return Reaction(self._told.take())
-
-    def priority(self, request: int, value: int) -> Reaction:
-        """Raise `Unsupported`."""
-        raise Unsupported("vLLM cannot change the priority of a request")
 
     def step(self, decode_only: bool = False) -> Reaction:
         """Schedule; `decode_only` is vLLM's own throttle of prefills."""

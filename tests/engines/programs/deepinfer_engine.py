@@ -53,6 +53,9 @@ class Configuration:
     seqs: int = 4
     interval: int = 2
     overlap: bool = False
+    block_tokens: int = 4
+    longest: int = 64
+    """Tokens of a request."""
     aborts: tuple[tuple[int, int], ...] = ()
     """Before which step which request."""
     decode_only: tuple[int, ...] = ()
@@ -113,8 +116,8 @@ class Engine:
         self.blocks = BlockManager(configuration.blocks)
         self.states = BlockManager(configuration.states) if configuration.states else None
         settings = SimpleNamespace(
-            max_model_len=64,
-            runtime_max_model_len=80,
+            max_model_len=configuration.longest,
+            runtime_max_model_len=configuration.longest + 16,
             max_num_batched_tokens=configuration.budget,
             max_num_seqs=configuration.seqs,
             stop_preempted_request=False,
@@ -123,9 +126,10 @@ class Engine:
             prefill_attempt_interval=configuration.interval,
             prefill_any_attempt_interval=configuration.interval + 1,
         )
+        self.block_tokens = configuration.block_tokens
         self.scheduler = Scheduler(
-            4, self.blocks, self.states, EOS, dist.new_group(ranks=[0], backend="gloo"), settings,
-            0, 0, 2**30, None, [], 1, VOCABULARY, False,
+            self.block_tokens, self.blocks, self.states, EOS,
+            dist.new_group(ranks=[0], backend="gloo"), settings, 0, 0, 2**30, None, [], 1, VOCABULARY, False,
         )  # fmt: skip
         self.pool = SequenceMetadataPool()
         self.sequences: list[Any] = []
@@ -138,7 +142,8 @@ class Engine:
         prompt[request.prompt // 2] = MARKER
         sequence = Sequence(
             seq_id=number, prompt_token_ids=prompt, compressed_prompt_token_ids=prompt,
-            multi_modal_data=None if request.images_at is None else {"image": 1}, block_size=4,
+            multi_modal_data=None if request.images_at is None else {"image": 1},
+            block_size=self.block_tokens,
             request_id=f"{MARKER_TEXT}-{number}", user_id=MARKER_TEXT,
             sampling_params=SamplingParams(max_tokens=request.tokens, eos_id=EOS), arrival_time=0.0,
             golden_token_ids=None,

@@ -10,19 +10,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from exact import strict  # type: ignore[import-not-found]
+
 from tapedelay.recorder.engines.transformers import watch
 from tapedelay.replayer.rerun.case import case_of
 from tapedelay.replayer.rerun.conformance import Subject, run_all
-from tapedelay.replayer.rerun.drive import Limits, Moment, Run, run
+from tapedelay.replayer.rerun.drive import Moment, Run, run
 from tapedelay.replayer.rerun.reduce import Shrinks, reduce_scenario
 from tapedelay.replayer.rerun.scenario import Input, Scenario
-from tapedelay.replayer.rerun.strict import compare, recorded_of
 from tapedelay.replayer.rerun.transformers import TransformersDriver
 
 DRIVER = TransformersDriver()
@@ -127,21 +128,6 @@ def reduced(kind: Kind, one: Run) -> tuple[int, str]:
     return len(small.scenario.submissions()), print_sequence(case_of(run(small.scenario, DRIVER)))
 
 
-def strict(runs: Mapping[str, Any]) -> dict[str, Any]:
-    """Rerun all exactly."""
-    told = {}
-    for name, entry in runs.items():
-        scenario = Scenario.from_dict(entry["scenario"])
-        made = run(scenario, DRIVER, limits=Limits(stop_at_first=False), drain=False)
-        divergence = compare(recorded_of(entry["recorded"]), made)
-        told[name] = {
-            "divergence": None if divergence is None else divergence.as_dict(),
-            "violations": [v.words for v in made.violations],
-            "steps": made.steps,
-        }
-    return told
-
-
 def swept(scenario: Scenario, steps: int, every: int) -> dict[str, Any]:
     """Cancel at every step; reduce what is found."""
     found, count, undrained = kinds(cancelled(scenario, steps, every))
@@ -170,7 +156,7 @@ def planted(scenario: Scenario, steps: int) -> dict[str, Any]:
 def main() -> None:
     """Do all that."""
     given = json.loads(Path(sys.argv[1]).read_text())
-    told: dict[str, Any] = {"version": DRIVER.version(), "strict": strict(given["runs"])}
+    told: dict[str, Any] = {"version": DRIVER.version(), "strict": strict(given["runs"], DRIVER)}
     for name in given["sweep"]:
         entry = given["runs"][name]
         scenario = bare(Scenario.from_dict(entry["scenario"]))

@@ -12,22 +12,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from exact import strict  # type: ignore[import-not-found]
+
 from tapedelay.formats.sequence import print_sequence, read
 from tapedelay.replayer.rerun.case import case_of, scenario_of
 from tapedelay.replayer.rerun.conformance import Subject, run_all
-from tapedelay.replayer.rerun.drive import Limits, Run, run
+from tapedelay.replayer.rerun.drive import Run, run
 from tapedelay.replayer.rerun.perturb import bare, run_recipe
 from tapedelay.replayer.rerun.plan import aimed, facts_of, random_recipes, variants
 from tapedelay.replayer.rerun.protocol import Submission, Unsupported
 from tapedelay.replayer.rerun.recipe import Recipe
 from tapedelay.replayer.rerun.reduce import Shrinks, reduce_scenario
 from tapedelay.replayer.rerun.scenario import Scenario
-from tapedelay.replayer.rerun.strict import compare, recorded_of
 from tapedelay.replayer.rerun.vllm import VllmDriver
 
 DRIVER = VllmDriver()
@@ -35,21 +36,6 @@ CASES = Path(__file__).parent.parent / "vllm_cases"
 MOST_S = 120.0
 REDUCE_S = 40.0
 Kind = tuple[str, str]
-
-
-def strict(runs: Mapping[str, Any]) -> dict[str, Any]:
-    """Rerun all exactly."""
-    told = {}
-    for name, entry in runs.items():
-        scenario = Scenario.from_dict(entry["scenario"])
-        made = run(scenario, DRIVER, limits=Limits(stop_at_first=False), drain=False)
-        divergence = compare(recorded_of(entry["recorded"]), made)
-        told[name] = {
-            "divergence": None if divergence is None else divergence.as_dict(),
-            "kinds": [list(v.kind) for v in made.violations],
-            "steps": made.steps,
-        }
-    return told
 
 
 def shown(base: Scenario, fault: str) -> tuple[Run, int] | None:
@@ -253,8 +239,8 @@ def main() -> None:
     """Do the work."""
     given = json.loads(Path(sys.argv[1]).read_text())
     told: dict[str, Any] = {"version": DRIVER.version()}
-    does = {
-        "strict": lambda: strict(given["runs"]),
+    does: dict[str, Callable[[], Any]] = {
+        "strict": lambda: strict(given["runs"], DRIVER),
         "planted": lambda: planted(given["runs"], given["planted"]),
         "cases": cases,
         "kit": kit,
