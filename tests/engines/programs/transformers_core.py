@@ -180,8 +180,9 @@ class Run:
                 self.failed = "stall"
                 return
             if self.chance.random() < resets and not self.core.inputs_and_outputs.flying:
+                self.core.fail_all_requests(RuntimeError("a hard stop"))  # and another session
                 self.core.reset()
-                self.live = []
+                self.take()
 
 
 def random_run(seed: int, at_least: int) -> tuple[Run, dict[str, Any]]:
