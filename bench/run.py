@@ -222,11 +222,11 @@ class Bench:
 
     def requests(self) -> None:
         """What recording a request scheduler costs per step."""
+        from engine_hooks import engine_hooks
         from request_steps import request_steps
-        from vllm_hook import vllm_hook
 
         request_steps(self.folder, self.figures, quick=self.quick)
-        vllm_hook(self.folder, self.figures, quick=self.quick)
+        engine_hooks(self.folder, self.figures, quick=self.quick)
 
     def rerun(self) -> None:
         """How fast request schedulers are rerun, exactly and perturbed."""

@@ -1,0 +1,40 @@
+"""What the hooks cost each engine's real scheduler, per step; needs Pythons that have the engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from figures import Figures
+from reruns import engine_python
+from turns import in_turns
+
+__all__ = ["engine_hooks"]
+
+RUNNING = 256
+STEP_MS_MAX = 0.5
+STEP_BYTES_MAX = 2000
+EACH = 300
+"""Steps after which all requests are replaced."""
+ENGINES = {"vllm": "vLLM", "deepinfer": "DeepInfer", "transformers": "transformers"}
+
+
+def engine_hooks(folder: Path, figures: Figures, *, quick: bool) -> None:
+    """Print what a step of 256 decoding requests costs more with the hooks, and what it writes."""
+    for engine, named in ENGINES.items():
+        what = f"{named}, its own scheduler, {RUNNING} running, hooks"
+        python = engine_python(engine)
+        if python is None:
+            figures.absent(what, f"{engine} is not installed: make engine-{engine}")
+            continue
+        words = [python, str(Path(__file__).parent / f"{engine}_steps.py")]
+        words += [str(folder / engine)] * (engine == "vllm")
+        try:
+            told = in_turns(
+                [*words, str(RUNNING), str(EACH)], folder / f"{engine}-spool", EACH if quick else 5 * EACH
+            )
+        except RuntimeError as e:
+            figures.absent(what, str(e)[:120])
+            continue
+        remark = f"beside {told.plain_ms:.2f} ms that its scheduler takes without, model pretended"
+        figures.show(what, told.more_ms, "ms/step", most=STEP_MS_MAX, remark=remark)
+        figures.show(f"raw recording of {named}", told.bytes_per_step, "B/step", most=STEP_BYTES_MAX)
