@@ -81,16 +81,11 @@ class Hook(NamedTuple):
         ``(listener, self, note, result, *args, **kwargs)``; after the method has returned.
     failed : callable or None
         ``(listener, self, note)``; after the method has raised.
-    sized : str or None
-        For a method whose second argument is a key, that is called for each request and mostly changes
-        nothing: the attribute that keeps a sized thing for each key. `after` is called, in the place of all
-        else, only where that has another size then; the size before is its note.
     """
 
     before: Callable[..., Any] | None = None
     after: Callable[..., None] | None = None
     failed: Callable[..., None] | None = None
-    sized: str | None = None
 
 
 def either(before: Callable[..., Any], over: Callable[[Any, Any, Any], None]) -> Hook:
@@ -128,15 +123,9 @@ def wrap(owner: Any, name: str, hook: Hook, find: Find) -> None:
         raise Unknown(f"{getattr(owner, '__name__', owner)} has no {name}")
     if getattr(original, _MARK, False):
         return
-    method = _around(original, hook, find) if hook.sized is None else _counting(original, hook, find)
-    functools.update_wrapper(method, original)
-    setattr(method, _MARK, True)
-    setattr(owner, name, method)
+    before, after, failed = hook
 
-
-def _around(original: Callable[..., Any], hook: Hook, find: Find) -> Callable[..., Any]:
-    before, after, failed, _ = hook
-
+    @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         listener = find(self)
         if listener is None:
@@ -153,31 +142,8 @@ def _around(original: Callable[..., Any], hook: Hook, find: Find) -> Callable[..
             hear(after, listener, self, note, result, *args, **kwargs)
         return result
 
-    return method
-
-
-def _counting(original: Callable[..., Any], hook: Hook, find: Find) -> Callable[..., Any]:
-    after, name = hook.after, str(hook.sized)
-
-    def method(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        listener = find(self)
-        if listener is None:
-            return original(self, key, *args, **kwargs)
-        try:
-            kept = getattr(self, name)
-            before = len(kept[key]) if key in kept else 0
-        except Exception as e:
-            listener.guard.end(e)
-            return original(self, key, *args, **kwargs)
-        result = original(self, key, *args, **kwargs)
-        try:
-            if after is not None and len(kept[key]) != before:
-                listener.guard.hear(after, listener, self, before, result, key, *args, **kwargs)
-        except Exception as e:
-            listener.guard.end(e)
-        return result
-
-    return method
+    setattr(method, _MARK, True)
+    setattr(owner, name, method)
 
 
 def say(whose: str, fault: Exception) -> None:

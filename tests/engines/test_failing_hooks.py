@@ -19,7 +19,7 @@ from .vllm_recordings import PROGRAMS
 FAULT = "scheduler is not recorded any more (MemoryError: a hook that fails)"
 FORKED = "scheduler is not recorded any more (a request was forked)"
 ENGINES = {"deepinfer": "DeepInfer's", "transformers": "transformers'"}
-METHODS = {"deepinfer": 10, "transformers": 14}
+METHODS = {"deepinfer": 10, "transformers": 13}
 """How many of the engine's methods are hooked."""
 NOT_CALLED = {
     "deepinfer": {"Scheduler.abort_sequence failed", "Scheduler.fork_seq before"},

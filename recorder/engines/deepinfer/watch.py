@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import compress, repeat
 from operator import attrgetter, ne, neg, sub
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...requests import SchedulerRecorder
 from ..hooked import Guard
@@ -31,6 +31,30 @@ WORDS = {
 _DECIDED = {"FINISHED_IGNORED": "reject", "FINISHED_PREEMPTED": "finish"}
 _IN_FLIGHT_MAX = 64
 """Steps whose output is awaited; no more than two are."""
+
+
+class _Step(NamedTuple):
+    """A step in flight.
+
+    Attributes
+    ----------
+    number : int or None
+        None: nobody knows which it is.
+    keys : list of int
+        Its requests, in the scheduler's order.
+    after : list of int
+        Their tokens computed after it.
+    rest : int
+        After how many more tokens, at least, one of them has to end.
+    """
+
+    number: int | None
+    keys: list[int]
+    after: list[int]
+    rest: int
+
+
+_NO_STEP = _Step(None, [], [], 0)
 
 
 def _difference(old: list[int], now: list[int]) -> tuple[list[int], list[int]]:
@@ -81,15 +105,15 @@ class Watch:
         self._held: dict[int, list[list[int]]] = {}
         self._counts: dict[int, int] = {}
         """How many blocks of each request are in `_held`."""
-        self._left_tokens: dict[int, int] = {}
-        """How many more tokens each request may produce."""
-        self._order: tuple[list[int], list[int]] = ([], [])
-        """The last decode step: its requests in the order that is told, and their lengths."""
+        self._ends_at: dict[int, int] = {}
+        """How long each request can become."""
+        self._order: tuple[list[int], list[int], int] = ([], [], 0)
+        """The last decode step: its requests in the order that is told, their lengths, and `_Step.rest`."""
         self._running: set[int] = set()
         self._releases: set[int] = set()
-        self._flying: dict[int, tuple[int, list[int]]] = {}
-        """Steps in flight: identity of the scheduler's outputs to the step's number and its requests."""
-        self._answering: list[int] = []
+        self._flying: dict[int, _Step] = {}
+        """Steps in flight, by the identity of the scheduler's outputs."""
+        self._answering = _NO_STEP
         self._steps = 0
         self._decode_step = 0
         self._preempted = 0
@@ -114,7 +138,9 @@ class Watch:
         self._to.submit(key, prompt_tokens=sequence.get_prompt_len(), max_tokens=limit, flags=flags)
         self._sequences[key] = sequence
         self._by_request.setdefault(sequence.request_id, []).append(key)
-        self._left_tokens[key] = min(limit, self._max_model_len + 1 - sequence.get_len())
+        length = sequence.get_len()
+        self._order = [], [], 0  # an id may come again
+        self._ends_at[key] = min(length + limit, self._max_model_len + 1)
         self._unfinished = unfinished
         self._moved((key,))
         self._end()
@@ -155,7 +181,11 @@ class Watch:
         """Tell what a step is."""
         self._decode_step = scheduler.decode_step
         prompt = bool(outputs.prompt_run)
-        keys, tokens, after = (list(map(get, metadata)) for get in (_KEY, _TOKENS, _AFTER))
+        keys, after = list(map(_KEY, metadata)), list(map(_AFTER, metadata))
+        if not prompt and outputs.num_batched_tokens == len(keys):  # each has one at least
+            tokens = [1] * len(keys)
+        else:
+            tokens = list(map(_TOKENS, metadata))
         finished = [s.seq_id for s in outputs.finished_seqs]
         self._releases.update(finished)
         left = self._left(scheduler, len(keys) if prompt else len(finished))
@@ -166,41 +196,37 @@ class Watch:
         self._moved(grown)
         for key in left:
             self._forget(key)
-        self._schedule(keys, tokens, after, prompt)
+        rest = self._schedule(keys, tokens, after, prompt)
         if not prompt:
             self._running = set(keys)
         if len(self._flying) >= _IN_FLIGHT_MAX:
             del self._flying[next(iter(self._flying))]
-        self._flying[id(outputs)] = self._steps - 1, keys
+        self._flying[id(outputs)] = _Step(self._steps - 1, keys, after, rest)
         self._maybe_end()
 
     def output(self, outputs: Any) -> None:
         """Begin an output."""
         self._settle()
-        step, self._answering = self._flying.pop(id(outputs), (None, []))
-        self._to.begin("output", step=step)
+        self._answering = self._flying.pop(id(outputs), _NO_STEP)
+        self._to.begin("output", step=self._answering.number)
 
     def answered(self, outputs: Any, pushed: Sequence[int], tokens: Sequence[int], unfinished: int) -> None:
         """Tell what the model gave, and who has ended with it."""
+        step = self._answering
         if outputs.prompt_run:
-            self._running.update(k for k, count in zip(self._answering, pushed, strict=True) if count)
-        keys, left = self._answering, self._left_tokens
+            self._running.update(k for k, count in zip(step.keys, pushed, strict=True) if count)
         words: dict[int, str] = {}
         ended: list[int] = []
-        rest = list(map(sub, map(left.get, keys, repeat(0)), pushed))
-        if (min(rest, default=1) <= 0) or 0 in pushed or self._eos in tokens:
-            for key, count, token, more in zip(keys, pushed, tokens, rest, strict=True):
-                if count and more > 0 and token != self._eos:
+        if step.rest <= max(pushed, default=0) or 0 in pushed or self._eos in tokens:
+            for key, after, count, token in zip(step.keys, step.after, pushed, tokens, strict=True):
+                if count and after + count < self._ends_at.get(key, 0) and token != self._eos:
                     continue
                 word = self._end_of(key)
                 if word is not None:
                     words[key] = word
-                    if count and key in left:
+                    if count and key in self._ends_at:
                         ended.append(key)
-            rest = [more for key, more in zip(keys, rest, strict=True) if key in left]
-            keys = [key for key in keys if key in left]
-        left.update(zip(keys, rest, strict=True))
-        self._to.answer_columns(self._answering, list(pushed), words)
+        self._to.answer_columns(step.keys, list(pushed), words)
         for key in ended:
             self._to.decision("finish", key)
         self._unfinished = unfinished
@@ -219,31 +245,37 @@ class Watch:
 
     # --- inside ---
 
-    def _schedule(self, keys: list[int], tokens: list[int], after: list[int], prompt: bool) -> None:
-        if not prompt:
-            keys, tokens, after = self._sorted(keys, tokens, after)
+    def _schedule(self, keys: list[int], tokens: list[int], after: list[int], prompt: bool) -> int:
+        """Tell the requests of a step; return after how many tokens, at least, one of them has to end."""
+        if prompt:
+            rest = self._rest(keys, after)
+        else:
+            keys, tokens, after, rest = self._sorted(keys, tokens, after)
         computed = list(map(sub, after, tokens))
         self._to.schedule_columns(keys, tokens, computed, [prompt] * len(keys))
+        return rest
+
+    def _rest(self, keys: list[int], after: list[int]) -> int:
+        return min(map(sub, map(self._ends_at.get, keys, repeat(0)), after), default=0)
 
     def _sorted(
         self, keys: list[int], tokens: list[int], after: list[int]
-    ) -> tuple[list[int], list[int], list[int]]:
+    ) -> tuple[list[int], list[int], list[int], int]:
         """Return a decode step by falling length.
 
         The scheduler's sort leaves the order of equals open: that order is none of its decisions, and changes
         with every step. Where all have become longer by one, the order is that of the step before.
         """
-        order, lengths = self._order
+        order, lengths, rest = self._order
         if len(order) == len(keys) == tokens.count(1):
-            ordered = list(map(dict(zip(keys, after, strict=True)).get, order))
             lengths = list(map((1).__add__, lengths))
-            if ordered == lengths:
-                self._order = order, lengths
-                return order, tokens, lengths
+            if list(map(dict(zip(keys, after, strict=True)).get, order)) == lengths:
+                self._order = order, lengths, rest - 1
+                return order, tokens, lengths, rest - 1
         rows = sorted(zip(map(neg, after), keys, tokens, strict=True))
         order, lengths = [row[1] for row in rows], [-row[0] for row in rows]
-        self._order = order, lengths
-        return order, [row[2] for row in rows], lengths
+        self._order = order, lengths, self._rest(order, lengths)
+        return order, [row[2] for row in rows], lengths, self._order[2]
 
     def _end_of(self, key: int) -> str | None:
         """Return why a request has ended; None: it has not."""
@@ -320,7 +352,7 @@ class Watch:
         sequence = self._sequences.pop(key, None)
         self._held.pop(key, None)
         self._counts.pop(key, None)
-        self._left_tokens.pop(key, None)
+        self._ends_at.pop(key, None)
         self._running.discard(key)
         if sequence is not None:
             keys = self._by_request.get(sequence.request_id, [])

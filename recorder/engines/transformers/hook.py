@@ -65,6 +65,7 @@ class Recording:
         self.scheduler = processor.scheduler
         self.guard = Guard(self._stop)
         self.offloading = False
+        self.told: dict[int, dict[str, int]] = {}
         self._watched = self.cache, self.scheduler, processor.offloading_manager
         self.pools = [PoolRow(*row) for row in watch.pools(self.cache)]
         self.recorder = SchedulerRecorder("transformers", _version(), config_of(processor), self.pools)
@@ -165,6 +166,7 @@ class Recording:
 
     def scheduled(self, batch: Sequence[Any]) -> None:
         """Write what a step schedules, and close it."""
+        watch.tell_new(self.cache, self)
         states, tokens = list(map(_STATE, batch)), list(map(_TOKENS, batch))
         computed = list(map(sub, map(_AFTER, states), tokens))
         prefill = list(map(lt, computed, map(len, map(_PROMPT, states))))

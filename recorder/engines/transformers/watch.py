@@ -27,6 +27,7 @@ __all__ = [
     "patch",
     "pools",
     "put",
+    "tell_new",
 ]
 
 PACKAGE = "transformers.generation.continuous_batching"
@@ -48,10 +49,13 @@ class Sink(Protocol):
         Takes what goes wrong in a hook or in a sink.
     offloading : bool
         Set while the engine takes requests off the cache: it finishes each and queues it anew.
+    told : dict
+        By pool and request: how many of its units have been told.
     """
 
     guard: Guard
     offloading: bool
+    told: dict[int, dict[str, int]]
 
     def blocks(self, action: str, pool: int, units: Sequence[int], request_id: str) -> None:
         """Units changed hands: ``alloc``, ``share`` (found by their content, owned or kept), ``free``."""
@@ -128,26 +132,47 @@ def _sink(watched: Any) -> Sink | None:
     return sink
 
 
-def _allocated(
-    sink: Sink, allocator: Any, before: int, result: Any, request_id: str, *_: Any, **__: Any
-) -> None:
-    sink.blocks("alloc", allocator.index, allocator.block_table[request_id][before:], request_id)
+def tell_new(cache: Any, sink: Sink) -> None:
+    """Tell the units that requests have got since: at the end of each step.
+
+    The engine asks for units for each request in each step, and mostly gets none: to listen there would cost
+    more than all else. What a request gives back is told to be its own before.
+    """
+    for allocator in cache.cache_allocators.values():
+        tables, told = allocator.block_table, sink.told.setdefault(allocator.index, {})
+        sizes = list(map(len, tables.values()))
+        if sizes != list(map(told.get, tables)):
+            for request_id in list(tables):
+                _tell_new(sink, allocator, request_id)
+
+
+def _tell_new(sink: Sink, allocator: Any, request_id: str) -> None:
+    table, told = allocator.block_table.get(request_id, ()), sink.told.setdefault(allocator.index, {})
+    before = told.get(request_id, 0)
+    if len(table) > before:
+        sink.blocks("alloc", allocator.index, table[before:], request_id)
+    told[request_id] = len(table)
 
 
 def _acquired(
     sink: Sink, allocator: Any, note: None, result: Any, request_id: str, *_: Any, **__: Any
 ) -> None:
-    sink.blocks("share", allocator.index, list(allocator.block_table[request_id]), request_id)
+    shared = list(allocator.block_table[request_id])
+    sink.blocks("share", allocator.index, shared, request_id)
+    sink.told.setdefault(allocator.index, {})[request_id] = len(shared)
 
 
 def _units(sink: Sink, allocator: Any, request_id: str, *_: Any, **__: Any) -> list[int]:
-    """Return the units that a request has now."""
+    """Return the units that a request has now, all of them told."""
+    if request_id in allocator.block_table:
+        _tell_new(sink, allocator, request_id)
     return list(allocator.block_table.get(request_id, ()))
 
 
 def _freed(
     sink: Sink, allocator: Any, units: list[int], result: Any, request_id: str, *_: Any, **__: Any
 ) -> None:
+    sink.told.get(allocator.index, {}).pop(request_id, None)
     if units:
         sink.blocks("free", allocator.index, units, request_id)
 
@@ -184,9 +209,7 @@ def _offloaded(sink: Sink, manager: Any, active: list[str]) -> None:
 
 
 _BASE = ("cache_allocators.cache_allocator", "CacheAllocator")
-_FULL = ("cache_allocators.full_attention", "FullAttentionCacheAllocator")
 HOOKS: Hooks = {
-    (*_FULL, "allocate_cache_to_request"): (Hook(after=_allocated, sized="block_table"), _sink),
     (*_BASE, "acquire_prefix_blocks"): (Hook(after=_acquired), _sink),
     (*_BASE, "free_blocks"): (Hook(_units, _freed), _sink),
     (*_BASE, "mark_complete_blocks"): (Hook(_units, _completed), _sink),

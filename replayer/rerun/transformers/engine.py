@@ -88,6 +88,7 @@ class TransformersEngine(Refusing):
         self._faults: dict[tuple[str, str], None] = {}
         self.guard = watch.Guard(_raise)
         self.offloading = False
+        self.told: dict[int, dict[str, int]] = {}
         watch.attach(self._cache, self._scheduler, self._offloading, self)
 
     # --- inputs ---
@@ -134,6 +135,8 @@ class TransformersEngine(Refusing):
         except BaseException:
             self._flying.pop()
             raise
+        finally:
+            watch.tell_new(self._cache, self)
         if not scheduled:
             self._flying.pop()
             return self._reaction()

@@ -111,38 +111,3 @@ def test_what_telling_a_fault_raises_goes_through() -> None:
 def test_a_method_that_is_not_there_is_named() -> None:
     with pytest.raises(Unknown, match="Engine has no rest"):
         wrap(engine(), "rest", Hook(), find)
-
-
-def sized() -> type:
-    class Pool:
-        def __init__(self, listener: Listener | None) -> None:
-            self.listener = listener
-            self.held: dict[str, list[int]] = {}
-
-        def take(self, key: str, count: int) -> str:
-            self.held.setdefault(key, []).extend(range(count))
-            return key
-
-    return Pool
-
-
-def test_a_method_that_mostly_changes_nothing_is_heard_where_it_does() -> None:
-    cls, listener = sized(), Listener()
-    hook = Hook(after=lambda listener, *told: listener.heard.append(told[1:]), sized="held")
-    wrap(cls, "take", hook, find)
-    made = cls(listener)
-    for count in (0, 2, 0, 1):
-        assert made.take("a", count) == "a"
-    assert cls(None).take("a", 3) == "a"
-    assert listener.heard == [(0, "a", "a", 2), (2, "a", "a", 1)]
-
-
-@pytest.mark.parametrize("sizes", ["heldd", "listener"])
-def test_a_size_that_cannot_be_taken_ends_what_is_heard(sizes: str) -> None:
-    cls, listener = sized(), Listener()
-    wrap(cls, "take", Hook(after=lambda *_: None, sized=sizes), find)
-    made = cls(listener)
-    for _ in range(2):
-        assert made.take("a", 1) == "a"
-    assert made.held == {"a": [0, 0]}
-    assert len(listener.faults) == 1
