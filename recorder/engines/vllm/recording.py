@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from typing import Any
 
 from ...requests import PoolRow, SchedulerRecorder, enabled, stop
-from ...requests.spool import said
+from ..hooked import say
 from .described import config_of, tokens_per_unit
 from .watch import attach
 
@@ -78,5 +77,4 @@ def _end_with_core() -> None:
 
 
 def _say(fault: Exception) -> None:
-    why = f"{type(fault).__name__}: {fault}"
-    said(os.environ.get("TAPEDELAY_SPOOL", ""), f"vllm's scheduler is not recorded any more ({why})")
+    say("vllm's", fault)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+from ..hooked import Guard
 from .described import flags_of
 from .prefixes import PrefixBook
 from .reading import answered_in, end_word, request_of, scheduled_in
@@ -70,7 +71,8 @@ class Watch:
         self._book: PrefixBook | None = None
         if self._pool.enable_caching:
             self._book = PrefixBook(self._pool.hash_block_size)
-        self._alive = False
+        self._guard = Guard(self._fault)
+        self._hear = self._guard.hear
         self._inside = ""
         """Kind of the input that is going on."""
         self._thread = 0
@@ -112,11 +114,10 @@ class Watch:
             own = isinstance(original, Wrapped) or not of_class
             self._replaced.append((owner, name, original if own else _MISSING))
             setattr(owner, name, Wrapped(original, wrap(original)))
-        self._alive = True
 
     def detach(self) -> None:
         """Take the wrappers off."""
-        self._alive = False
+        self._guard.alive = False
         while self._replaced:
             owner, name, before = self._replaced.pop()
             if before is _MISSING:
@@ -126,22 +127,8 @@ class Watch:
                 setattr(owner, name, before)
 
     def _fault(self, fault: Exception) -> None:
-        if self._alive:
-            self.detach()
-            self._on_fault(fault)
-
-    def _hear(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call one of ours beside the engine's call; a fault in it is said, and None returned."""
-        if not self._alive:
-            return None
-        try:
-            return method(*args, **kwargs)
-        except Exception as e:
-            self._fault(e)
-            return None
-        except BaseException as e:  # Ctrl-C: half of an input is told
-            self._fault(RuntimeError(f"interrupted by {type(e).__name__}"))
-            raise
+        self.detach()
+        self._on_fault(fault)
 
     # Inputs
 
@@ -340,7 +327,7 @@ class Watch:
         """Return `original`, told to `hear` before it is called."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._alive:
+            if self._guard.alive:
                 self._hear(hear, *args, **kwargs)
             return original(*args, **kwargs)
 
