@@ -28,6 +28,8 @@ class Numbers:
         self._live: set[Key] = set()
         self._ended: OrderedDict[Key, None] = OrderedDict()
         self._new: dict[int, list[Any]] = {}
+        self._last_keys: Sequence[Key] = ()
+        self._last: list[int] = []
 
     def of(self, key: Key) -> int:
         """Return the number of an id."""
@@ -35,11 +37,15 @@ class Numbers:
         return self._assign(key, None) if number is None else number
 
     def all(self, keys: Sequence[Key]) -> list[int]:
-        """Return the numbers of ids."""
+        """Return the numbers of ids: the same list for the same ids, step after step."""
+        if keys == self._last_keys:
+            return self._last
         try:
-            return list(map(self._of.__getitem__, keys))
+            numbers = list(map(self._of.__getitem__, keys))
         except KeyError:
-            return [self.of(k) for k in keys]
+            numbers = [self.of(k) for k in keys]
+        self._last_keys, self._last = keys, numbers
+        return numbers
 
     def again(self, key: Key) -> None:
         """Let an id that was submitted before be a new request."""
@@ -60,6 +66,7 @@ class Numbers:
         if len(self._ended) > _ENDED_KEPT:
             old, _ = self._ended.popitem(last=False)
             del self._of[old]
+            self._last_keys = ()
             del self._ids[bisect_left(self._ids, (type(old).__name__, old))]
 
     def take_new(self) -> list[list[Any]]:
@@ -80,4 +87,5 @@ class Numbers:
         self._count += 1
         self._new[number] = [number, after, *_UNKNOWN]
         self._of[key] = number
+        self._last_keys = ()
         return number

@@ -128,6 +128,20 @@ def test_an_id_that_is_used_again_is_another_request(recorder: Recorder, folder:
     assert [s.request for i in read_inputs(tape) for s in i.scheduled] == [0, 1]
 
 
+def test_the_same_ids_may_be_of_other_requests_in_the_next_step(recorder: Recorder, folder: Path) -> None:
+    r = recorder()
+    for _ in range(2):
+        r.submit("x", prompt_tokens=4)
+        for _ in range(2):
+            r.begin("step")
+            r.schedule_columns(["x"], [4], [0], [True])
+            r.end()
+        r.begin("abort", key="x")
+        r.end()
+    steps = [i for i in read_inputs(collected(folder)) if i.kind == "step"]
+    assert [i.scheduled[0].request for i in steps] == [0, 0, 1, 1]
+
+
 def test_an_input_inside_of_another_is_part_of_it(recorder: Recorder, folder: Path) -> None:
     r = recorder()
     r.submit("x", prompt_tokens=1)
