@@ -21,7 +21,7 @@ ENGINES = {"vllm": "vLLM", "deepinfer": "DeepInfer", "transformers": "transforme
 def engine_hooks(folder: Path, figures: Figures, *, quick: bool) -> None:
     """Print what a step of 256 decoding requests costs more with the hooks, and what it writes."""
     for engine, named in ENGINES.items():
-        what = f"{named}, its own scheduler, {RUNNING} running, hooks"
+        what = f"hooks in the scheduler of {named}"
         python = engine_python(engine)
         if python is None:
             figures.absent(what, f"{engine} is not installed: make engine-{engine}")
@@ -35,6 +35,6 @@ def engine_hooks(folder: Path, figures: Figures, *, quick: bool) -> None:
         except RuntimeError as e:
             figures.absent(what, str(e)[:120])
             continue
-        remark = f"beside {told.plain_ms:.2f} ms that its scheduler takes without, model pretended"
+        remark = f"{RUNNING} running; beside {told.plain_ms:.2f} ms that it takes without, model pretended"
         figures.show(what, told.more_ms, "ms/step", most=STEP_MS_MAX, remark=remark)
         figures.show(f"raw recording of {named}", told.bytes_per_step, "B/step", most=STEP_BYTES_MAX)
