@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engin
 
 import deepinfer_engine  # type: ignore[import-not-found]
 from deepinfer import _C
+from depths import at_depth
 
 from tapedelay.recorder.engines.deepinfer import hooks
 
@@ -70,7 +71,7 @@ def main(requests: str, steps: str, spool: str = "") -> None:
         if number % int(steps) == 0:
             made += empty(engine) + fill(engine, int(requests), int(steps))
         begin = time.process_time()
-        engine.step()
+        at_depth(number, engine.step)
         made += 1
         print(1e3 * (time.process_time() - begin), made, flush=True)
 

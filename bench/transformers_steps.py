@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engin
 
 import transformers_core  # type: ignore[import-not-found]
 import transformers_serve  # type: ignore[import-not-found]
+from depths import at_depth
 
 from tapedelay.recorder.engines.transformers import hook
 
@@ -66,7 +67,7 @@ def main(requests: str, steps: str, spool: str = "") -> None:
             run.step()
             fill(run, int(requests), int(steps))
         begin = time.process_time()
-        run.step()
+        at_depth(number, run.step)
         print(1e3 * (time.process_time() - begin), run.steps, flush=True)
 
 

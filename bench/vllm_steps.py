@@ -8,6 +8,7 @@ its own, as an engine is. Once in `STEPS` steps all requests are replaced, which
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engines" / "programs"))
 
 import vllm_core  # type: ignore[import-not-found]
+from depths import at_depth
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched import scheduler as module
@@ -89,7 +91,7 @@ def main(folder: str, requests: str, steps: str, spool: str = "") -> None:
         if number % int(steps) == 0:
             empty(core)
             fill(core, int(requests), int(steps))
-        print(step_ms(core), core.scheduler.current_step, flush=True)
+        print(at_depth(number, functools.partial(step_ms, core)), core.scheduler.current_step, flush=True)
 
 
 if __name__ == "__main__":

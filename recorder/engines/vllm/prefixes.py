@@ -53,6 +53,8 @@ class PrefixBook:
             earlier one produces may equal a prompt that came later.
         """
         known = self._known.get(key)
+        if not units:
+            return []
         if known is None:
             known = self._known[key] = [number_of(key), 0]
         number, start = known

@@ -75,10 +75,11 @@ def answered_in(output: Any, model_output: Any, result: Mapping[int, Any]) -> An
     """
     given = list(chain.from_iterable(map(_OUTPUTS, result.values())))
     ids, reasons = list(map(_ID, given)), list(map(_REASON, given))
-    shown = dict(zip(ids, map(len, map(_TOKENS, given)), strict=True))
     keys = list(output.num_scheduled_tokens)
     tokens = _counts(model_output, keys)
-    emitted = list(map(shown.get, keys, repeat(0)))
+    emitted = list(map(len, map(_TOKENS, given)))
+    if ids != keys:
+        emitted = list(map(dict(zip(ids, emitted, strict=True)).get, keys, repeat(0)))
     other: list[tuple[str, int]] = []
     if emitted != tokens:
         other = [(k, e) for k, n, e in zip(keys, tokens, emitted, strict=True) if e != n]
@@ -95,6 +96,8 @@ def _counts(model_output: Any, keys: list[str]) -> list[int]:
     index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
     if not sampled:
         return [0] * len(keys)
+    if list(index) == keys and list(index.values()) == list(range(len(sampled))):  # as they were scheduled
+        return list(map(len, sampled))
     try:
         return list(map(len, map(sampled.__getitem__, map(index.__getitem__, keys))))
     except KeyError:

@@ -81,6 +81,8 @@ class Watch:
         """What an output brought about, told after what the model gave."""
         self._in_flight: deque[tuple[Any, int]] = deque(maxlen=_MOST_IN_FLIGHT)
         self._preempted: set[str] = set()
+        self._full: list[tuple[Any, int]] = []
+        """Requests of this input with blocks that became full, and how many tokens are in full ones."""
         self._replaced: list[tuple[Any, str, Any]] = []
 
     # Attaching
@@ -163,6 +165,7 @@ class Watch:
             told(*args)
         for one in held:
             one()
+        self._learn_full()
         free = self._pool.get_num_free_blocks()
         self.sink.resources(POOL, free, self._pool.num_gpu_blocks - 1 - free)
         self.sink.end()
@@ -347,6 +350,7 @@ class Watch:
         key = request.request_id
         self._preempted.discard(key)
         if self._book is not None:
+            self._learn_full()
             self._book.forget(key)
         if self._inside != "abort":  # there the input says so
             self._tell(self.sink.decision, "finish", key)
@@ -395,7 +399,8 @@ class Watch:
         return self._before(original, self._looks_up)
 
     def _looks_up(self, request: Any, *_: Any, **__: Any) -> None:
-        self._learn(request, len(request.block_hashes))
+        if self._inside:
+            self._learn(request, len(request.block_hashes))
 
     def _cache_full_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
         return self._before(original, self._caches)
@@ -410,7 +415,14 @@ class Watch:
         *_: Any,
         **__: Any,
     ) -> None:
-        self._learn(request, num_full_blocks * block_size // self._pool.hash_block_size)
+        if self._inside:
+            self._full.append((request, num_full_blocks * block_size))
+
+    def _learn_full(self) -> None:
+        """Look at the blocks that became full, all at once: they are many in a step."""
+        full, self._full = self._full, []
+        for request, tokens in full:
+            self._learn(request, tokens // self._pool.hash_block_size)
 
     def _update_session(self, original: Callable[..., Any]) -> Callable[..., Any]:
         return self._before(original, self._goes_on)
@@ -418,18 +430,17 @@ class Watch:
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> None:
         self._preempted.discard(session.request_id)  # it waits as a new one does
         if self._book is not None:
+            self._learn_full()
             kept = session.num_computed_tokens // self._pool.hash_block_size
             self._book.cut(session.request_id, kept)
 
     def _learn(self, request: Any, units: int) -> None:
         """Tell which of the first `units` hash blocks of a request equal those of an earlier one."""
         book = self._book
-        if book is None or not units or not self._inside:
+        if book is None:
             return
-        key = request.request_id
-        equal = book.learn(key, request.block_hashes, units, self.sink.number)
-        for one in equal:
-            self._tell(self.sink.equal, *one)
+        for equal in book.learn(request.request_id, request.block_hashes, units, self.sink.number):
+            self.sink.equal(*equal)
         if book.full:
             self._prune(book)
 
