@@ -7,10 +7,9 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
-
 from tapedelay.formats.requests.read import Changed, Decided, RecordedInput, read_inputs, read_schedulers
 
+from .held_bytes import plain_bytes, raw_bytes, written
 from .scheduler_engines import engine_python
 from .vllm_recordings import KINDS, PROGRAMS, TIMEOUT_S, Recorded, program_environment
 
@@ -116,30 +115,15 @@ def secrets_in(data: bytes, run: Recorded) -> list[str]:
         tokens = prompt[-5:]
         if len(tokens) < 5:
             continue
-        notations = [pa.array(tokens, t).buffers()[1].to_pybytes()[: 5 * w] for t, w in WIDTHS.items()]
-        notations += [", ".join(map(str, tokens)).encode(), ",".join(map(str, tokens)).encode()]
-        notations += [b"".join(b"\xcd" + t.to_bytes(2, "big") if t > 255 else b"\xcc" + bytes([t]) if t > 127
-                               else bytes([t]) for t in tokens)]  # msgpack  # fmt: skip
+        notations = written(tokens)
         if any(n in data for n in notations):
             found.append(str(tokens))
     return found
 
 
-WIDTHS = {pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}
-
-
 def test_no_byte_holds_an_id_a_token_or_a_hash(vllm_runs: Recorded) -> None:
-    raw = b"".join(p.read_bytes() for p in sorted(vllm_runs.spool.rglob("*")) if p.is_file())
-    files = b"".join(p.read_bytes() for p in sorted(vllm_runs.path.rglob("*")) if p.is_file())
-    plain = []
-    for name in ("schedulers", "pools", "requests", "prefixes", "inputs", "answers", "decisions", "blocks"):
-        sink = pa.BufferOutputStream()
-        table = vllm_runs.tape.table(name)
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        plain.append(sink.getvalue().to_pybytes())
-        assert table.num_rows
-    for data in (raw, files, b"".join(plain)):
+    raw, files, plain = raw_bytes(vllm_runs.spool), raw_bytes(vllm_runs.path), plain_bytes(vllm_runs.tape)
+    for data in (raw, files, plain):
         assert secrets_in(data, vllm_runs) == []
     marked = raw + vllm_runs.secrets["ids"][0].encode() + bytes.fromhex(vllm_runs.secrets["hashes"][0])
     assert len(secrets_in(marked, vllm_runs)) >= 2, "the search finds what is there"
