@@ -218,6 +218,9 @@ def _next_of_schedulers(asked: Asked, report: Report, this: str) -> str:
     """Return the next useful command where only request schedulers have anything to say."""
     if asked.repaired and asked.variant is None and report.exit_code == 1:
         return f"tapedelay check {this} --variant fixed"
+    if asked.engine and len(report.schedulers) > 1:  # the one that something was found in
+        one = next((n for n, s in enumerate(report.schedulers) if s.found), 0)
+        return f"tapedelay rerun {quoted(asked.tape)} --scheduler {one}"
     if asked.engine:
         return f"tapedelay rerun {quoted(asked.tape)} --engine {quoted(asked.engine)}"
     return f"tapedelay info {quoted(asked.tape)}"

@@ -350,9 +350,10 @@ def test_two_schedulers(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "two.tape"
     write_tape(t.tape(), path)
     assert run(["check", str(path)]) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert "1 violation in 2 requests and 4 steps of 2 request schedulers" in out
     assert "VIOLATION  I3@8 held when idle of vllm 0.32.0  once" in out
+    assert err == f"next: tapedelay rerun {path} --scheduler 0\n"
 
 
 def test_many_schedulers_are_judged_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
