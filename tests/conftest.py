@@ -12,6 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is timed: on a loaded machine an example takes as long as it takes.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # What the outside says about output (CI lets pytest print whole failures in its summary; colours, widths) is
 # not for the programs and inner test runs that the tests start: they print the same everywhere.

@@ -192,7 +192,7 @@ HOSTILE = {
 @pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text(kind: str, count: int) -> None:
-    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck))
     @given(HOSTILE[kind])
     def run(text: str) -> None:
         assert outcome(text)

@@ -271,7 +271,7 @@ def tapes(draw: st.DrawFn) -> Tape:
 
 @pytest.mark.parametrize("count", [100, pytest.param(5_000, marks=pytest.mark.soak)])
 def test_random_tapes(count: int) -> None:
-    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck))
     @given(tapes())
     def run(tape: Tape) -> None:
         text = print_litmus(tape)

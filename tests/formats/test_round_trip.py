@@ -88,7 +88,7 @@ def tapes(draw: st.DrawFn) -> Tape:
     return Tape(Manifest(notes=tuple(notes), lost=draw(st.integers(0, 1 << 40))), tables)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(tape=tapes(), as_zip=st.booleans())
 def test_any_values(tmp_path_factory: pytest.TempPathFactory, tape: Tape, as_zip: bool) -> None:
     where = tmp_path_factory.mktemp("any") / ("a.tape.zip" if as_zip else "a.tape")

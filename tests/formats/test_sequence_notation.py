@@ -280,7 +280,7 @@ def test_a_case_is_made_and_read_again() -> None:
     assert parse(print_sequence(Sequence.of(commands, []))).stated() == ()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, derandomize=True, database=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_sequence_or_an_error(text: str) -> None:
     for given_text in (text, "seq\n" + text):

@@ -161,7 +161,7 @@ def test_a_whole_is_moved_by_its_parts() -> None:
     assert attempt.expression.startswith("first kernel of 3 on c +")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(tapes(), st.integers(0, 9))
 def test_a_wrong_read_is_always_one_that_check_has(tape: Tape, seed: int) -> None:
     assume(not any(True for _ in validate(tape)))

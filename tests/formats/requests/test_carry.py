@@ -40,7 +40,7 @@ def encode_answers(carry: Carry, step: int, rows: list[tuple[int, int, str | Non
     return carry.encode_answers(step, [r for r, *_ in rows], [n for _, n, _ in rows], words)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(EVENTS)
 def test_decoding_gives_back_what_was_encoded(events: list[tuple[str, object]]) -> None:
     there, back = Carry(), Carry()

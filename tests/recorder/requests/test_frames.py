@@ -24,6 +24,7 @@ from tapedelay.recorder.spools import collect_all
 
 from .conftest import ENDLESS, HEADER, SCHEDULER, an_input, frame, head
 
+UNTIMED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 EXAMPLES = 3000 if os.environ.get("TAPEDELAY_SOAK") else 60
 
 
@@ -263,7 +264,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return run_to(tmp_path_factory.mktemp("sound") / "spool", 12).read_bytes()
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, suppress_health_check=UNTIMED)
 @given(st.data())
 def test_bits_that_flip(tmp_path: Path, sound: bytes, data: st.DataObject) -> None:
     """Refused, or a tape that keeps every rule: nothing else."""
@@ -283,7 +284,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, suppress_health_check=UNTIMED)
 @given(st.integers(1, 14), VALUES, st.booleans())
 def test_other_values_with_a_right_checksum(tmp_path: Path, at: int, value: Any, head_too: bool) -> None:
     """A field holds something else and the checksum is right: refused, or a sound tape."""

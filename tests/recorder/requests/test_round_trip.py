@@ -69,7 +69,7 @@ def tell(r: SchedulerRecorder, caused: list[Any]) -> tuple[list[Any], dict[int, 
     return events, emits
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(RUN)
 def test_what_is_told_is_what_is_read(run: list[Any]) -> None:
     folder = tempfile.mkdtemp()

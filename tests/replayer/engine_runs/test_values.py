@@ -35,7 +35,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(VALUES)
 def test_it_comes_back(value: Any) -> None:
     data = encode(value)

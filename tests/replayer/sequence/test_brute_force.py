@@ -32,7 +32,6 @@ def judged(sequence: list[Command]) -> list[tuple[int, str]]:
 
 @settings(
     max_examples=1_000 if SOAK else 150,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
