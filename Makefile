@@ -47,7 +47,7 @@ test-engines: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real e
 	$(BIN)/python -m pytest -q -m "engines and not soak" -rs tests
 
 soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines and on random input, full counts (<= 40 minutes)
-	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak" -rs tests
+	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak or counted" -rs tests
 
 bench: $(VENV)/.bench ## the figures of the design's budgets, beside peers in the same run (BENCH=--quick: small tapes)
 	$(BIN)/python bench/run.py $(BENCH)

@@ -126,3 +126,16 @@ def test_make_help_lists_the_documented_targets() -> None:
     text = (ROOT / "Makefile").read_text()
     for target in ("demo", "test", "test-engines", "soak", "bench", "lint", "format"):
         assert re.search(rf"^{target}:.*## ", text, re.M), target
+
+
+def test_tests_whose_counts_grow_in_soak_are_run_there() -> None:
+    """`make soak` takes the real engines and what is marked: a count that nothing selects would never grow."""
+    asks = re.compile(r"environ(\.get\(|\[)\"TAPEDELAY_SOAK\"")
+    files = [
+        f
+        for f in (ROOT / "tests").rglob("test_*.py")
+        if "engines" not in f.relative_to(ROOT / "tests").parts[:1]
+    ]
+    counting = [f for f in files if asks.search(f.read_text(encoding="utf-8"))]
+    assert len(counting) > 5
+    assert [f.name for f in counting if "pytest.mark.counted" not in f.read_text(encoding="utf-8")] == []

@@ -20,6 +20,7 @@ from . import brute_force
 from .brute_force import BruteForce, Found
 from .random_tapes import BYTES, random_tape, tapes
 
+pytestmark = pytest.mark.counted
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 _SETTINGS: dict[str, Any] = {
     "deadline": None,

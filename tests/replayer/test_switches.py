@@ -33,6 +33,7 @@ from .test_columns import same
 
 ROOT = Path(__file__).parents[2]
 BAD = ROOT / "traces" / "ggml-26040-bad.tape.zip"
+pytestmark = pytest.mark.counted
 MANY = 2_000 if os.environ.get("TAPEDELAY_SOAK") else 40
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tapedelay.formats.requests.carry import Answered, Carry, Row, Scheduled, Step
 
 Rows = list[tuple[int, int, int, bool]]
+pytestmark = pytest.mark.counted
 EXAMPLES = 3000 if os.environ.get("TAPEDELAY_SOAK") else 150
 REQUESTS = st.integers(0, 5)
 TOKENS = st.integers(0, 4)

@@ -25,6 +25,7 @@ from tapedelay.recorder.spools import collect_all
 from .conftest import ENDLESS, HEADER, SCHEDULER, an_input, frame, head
 
 UNTIMED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+pytestmark = pytest.mark.counted
 EXAMPLES = 3000 if os.environ.get("TAPEDELAY_SOAK") else 60
 
 

@@ -19,6 +19,7 @@ from tapedelay.formats.validate import validate
 from tapedelay.recorder.requests import PoolRow, SchedulerRecorder, stop
 from tapedelay.recorder.spools import collect_all
 
+pytestmark = pytest.mark.counted
 EXAMPLES = 1000 if os.environ.get("TAPEDELAY_SOAK") else 40
 KEYS = st.sampled_from("abcdef")
 WORDS = st.sampled_from([None, None, "stop", "length"])

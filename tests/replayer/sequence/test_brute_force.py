@@ -18,6 +18,7 @@ from tapedelay.replayer.sequence import Judge, judge
 from .brute_force import broken
 from .random_sequences import commands, random_commands
 
+pytestmark = pytest.mark.counted
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 COUNT = 30_000 if SOAK else 1_500
 CORPUS = Path(__file__).parents[2] / "corpus"

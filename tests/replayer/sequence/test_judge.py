@@ -16,6 +16,7 @@ from tapedelay.replayer.sequence import report as reports
 from tapedelay.replayer.sequence.report import Seen, report_on
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.counted
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 
 
