@@ -129,7 +129,7 @@ def test_make_help_lists_the_documented_targets() -> None:
 
 
 def test_tests_whose_counts_grow_in_soak_are_run_there() -> None:
-    """`make soak` takes the real engines and what is marked: a count that nothing selects would never grow."""
+    """`make soak` takes the real engines and what is marked: other counts would never grow."""
     asks = re.compile(r"environ(\.get\(|\[)\"TAPEDELAY_SOAK\"")
     files = [
         f
