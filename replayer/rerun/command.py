@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ...formats.commands.common import (
     FILE,
@@ -41,6 +42,8 @@ __all__ = ["rerun_command"]
 
 _CODES = {"clean": 0, "found": 1, "cannot judge": 4, "failed": 5}
 _INTERRUPTED = 130
+_OF_TAPES = ("scheduler", "only_strict", "only_perturbed")
+_OF_CAMPAIGNS = ("budget", "seed", "jobs", "only", "plant", "write")
 _PLAIN = re.compile(r"[^A-Za-z0-9]+")
 _CASE = re.compile(r"[0-9]{3,}-.*\.litmus")
 _MOST_NAME = 60
@@ -135,12 +138,32 @@ def rerun_command(
             next_step="name its file, such as .venv/bin/python",
         )
     spent = budget_of(budget)
+    if only_strict:
+        _refuse(_OF_CAMPAIGNS, "--strict, which perturbs nothing")
     if tape.suffix == ".litmus" or is_sequence_file(tape):
+        _refuse((*_OF_TAPES, *_OF_CAMPAIGNS), "a case, which is run once as it stands")
         return _case(tape, engine, python, timeout, as_json)
     asked = _Asked(
         tape, engine, python, scheduler, spent, seed, jobs, frozenset(only), plant, write, timeout, force
     )
     return _tape(asked, only_strict, only_perturbed, as_json)
+
+
+def _refuse(options: tuple[str, ...], beside: str) -> None:
+    """Refuse options that would be ignored.
+
+    Raises
+    ------
+    UsageError
+        One of them was given.
+    """
+    context = click.get_current_context()
+    for name in options:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = "--" + name.removeprefix("only_")
+            raise UsageError(
+                f"{option} beside {beside}", expected="one of the two", next_step=f"leave {option} out"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,24 @@ def test_usage(tape: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture
     assert "next: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--budget", "9 runs"), ("--seed", "0"), ("--only", "abort"), ("--plant", "x"), ("--write", "x")],
+)
+def test_options_that_would_be_ignored(
+    tape: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = tmp_path / "case.litmus"
+    case.write_text("seq\narrive R0\nidle\n")
+    assert run(["rerun", str(tape), *TOY, "--strict", *words]) == 2
+    assert f"{words[0]} beside --strict" in capsys.readouterr().err
+    assert run(["rerun", str(case), *TOY, *words]) == 2
+    assert f"{words[0]} beside a case" in capsys.readouterr().err
+    assert run(["rerun", str(case), "--scheduler", "1"]) == 2
+    assert run(["rerun", str(case), "--strict"]) == 2
+    assert "next: leave --strict out" in capsys.readouterr().err
+
+
 def test_no_such_fault(tape: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rerun", str(tape), *TOY, "--perturbed", "--budget", "1", "--plant", "nothing"]) == 2
     assert "kept-mid-prefill" in capsys.readouterr().err
