@@ -124,6 +124,9 @@ class Carry:
         self._left: set[int] = set()
         """Those of it that will not be scheduled as in it."""
         self._known: dict[int, int] = {}
+        """Known tokens of each request, but for those that are `_held`."""
+        self._held: tuple[list[int], list[int]] = ([], [])
+        """The requests of the last output and their known tokens: mostly the next one is of the same."""
         self._over: set[int] = set()
         """Ended, and still in flight."""
         self._flying: OrderedDict[int, _Then] = OrderedDict()
@@ -137,6 +140,7 @@ class Carry:
 
     def chunk(self, request: int, tokens: int) -> None:
         """Note that a session got another chunk of its prompt."""
+        self._put_back()
         if request in self._known:
             self._known[request] += tokens
 
@@ -147,6 +151,7 @@ class Carry:
     def over(self, request: int) -> None:
         """Note that a request has ended: aborted, finished or rejected."""
         self.left(request)
+        self._put_back()
         if any(request in then.requests for then in self._flying.values()):
             self._over.add(request)
         else:
@@ -172,11 +177,12 @@ class Carry:
         requests, tokens, computed, is_prefill = scheduled
         then = self._stay()
         known = len(then.requests)
-        steady = requests[:known] == then.requests
-        if not (steady and len(requests) == known) and len(set(requests)) != len(requests):
-            raise ValueError("a request is scheduled twice in one step")
-        if steady:  # new ones stand behind them
+        if requests == then.requests:
             rows = _different(then, scheduled)
+        elif len(set(requests)) != len(requests):
+            raise ValueError("a request is scheduled twice in one step")
+        elif requests[:known] == then.requests:  # new ones stand behind them
+            rows = _different(then, Step(requests[:known], tokens[:known], computed[:known], is_prefill[:known]))
             rows += map(_row, requests[known:], tokens[known:], computed[known:], is_prefill[known:])
         else:
             rows = _compared(then, scheduled)
@@ -249,28 +255,40 @@ class Carry:
         if then is None or requests != then.requests:
             return self._encode_any(then or _NONE, requests, tokens, words)
         after = then.after
-        try:
-            lengths = [*map(self._known.__getitem__, requests)]
-        except KeyError:
-            return self._encode_any(then, requests, tokens, words)
-        due: list[bool] = [*map(ge, after, lengths)]
+        held, lengths = self._held
+        if held != requests:
+            self._put_back()
+            try:
+                lengths = [*map(self._known.__getitem__, requests)]
+            except KeyError:
+                return self._encode_any(then, requests, tokens, words)
         told: list[Answered] = []
-        grown: Iterable[int] = map(add, lengths, tokens)
-        if words or due != tokens:
+        if words or [*map(ge, after, lengths)] != tokens:
             told = [
                 Answered(r, n, words.get(r))
-                for r, n, foreseen in zip(requests, tokens, due, strict=True)
-                if n != foreseen or r in words
+                for r, n, length, at in zip(requests, tokens, lengths, after, strict=True)
+                if n != (at >= length) or r in words
             ]
-            grown = map(_length, lengths, after, tokens)
-        self._known.update(zip(requests, grown, strict=True))
-        self._end_output(told, ())
+            lengths = [*map(_length, lengths, after, tokens)]
+        else:
+            lengths = [*map(add, lengths, tokens)]
+        self._held = requests, lengths
+        if told or self._over:
+            self._end_output(told, ())
         return told
+
+    def _put_back(self) -> None:
+        """Note the known tokens of those that are held."""
+        requests, lengths = self._held
+        if requests:
+            self._held = [], []
+            self._known.update(zip(requests, lengths, strict=True))
 
     def _encode_any(
         self, then: _Then, requests: list[int], tokens: list[int], words: Mapping[int, str]
     ) -> list[Answered]:
         """Return the rows of any output."""
+        self._put_back()
         given = dict(zip(requests, tokens, strict=True))
         known, told = self._known, list[Answered]()
         for request, after in zip(then.requests, then.after, strict=True):
@@ -286,6 +304,7 @@ class Carry:
 
     def decode_answers(self, step: int, rows: Iterable[tuple[int, int, str | None]]) -> list[Answered]:
         """Return what every request of the step got, in the step's order, then what others got."""
+        self._put_back()
         given = {r: (tokens, word) for r, tokens, word in rows}
         answers: list[Answered] = []
         known, then = self._known, self._flying.pop(step, _NONE)
@@ -307,6 +326,7 @@ class Carry:
             if a.word is not None:
                 self.left(a.request)
         if self._over:
+            self._put_back()
             flying = set(chain.from_iterable(then.requests for then in self._flying.values()))
             for request in self._over - flying:
                 self._known.pop(request, None)
@@ -318,10 +338,8 @@ def _row(request: int, tokens: int, computed: int, is_prefill: bool) -> Row:
 
 
 def _different(then: _Then, scheduled: Step) -> list[Row]:
-    """Return the rows of those of `then`, who stand first in the step, that do not go on as foreseen."""
-    known = len(then.requests)
-    requests, tokens = scheduled.requests[:known], scheduled.tokens[:known]
-    computed, is_prefill = scheduled.computed_tokens[:known], scheduled.is_prefill[:known]
+    """Return the rows of those that do not go on as foreseen; the requests of both are the same."""
+    requests, tokens, computed, is_prefill = scheduled
     if (
         tokens == then.tokens
         and computed == then.after

@@ -46,12 +46,17 @@ class Guard:
             return None
         try:
             return method(*args, **kwargs)
-        except Exception as e:
-            self.end(e)
+        except BaseException as e:
+            self.caught(e)
             return None
-        except BaseException as e:  # Ctrl-C: half of an input is told
-            self.end(RuntimeError(f"interrupted by {type(e).__name__}"))
-            raise
+
+    def caught(self, fault: BaseException) -> None:
+        """Take what one of ours has raised; what is no fault, as Ctrl-C, is raised again."""
+        if isinstance(fault, Exception):
+            self.end(fault)
+            return
+        self.end(RuntimeError(f"interrupted by {type(fault).__name__}"))  # half of an input is told
+        raise fault
 
     def end(self, fault: Exception) -> None:
         """Hear nothing any more, and tell why if nothing was told yet."""

@@ -31,9 +31,9 @@ class PrefixBook:
         """Of each request: its number, and how many of its hashes are noted."""
 
     def learn(
-        self, key: str, hashes: Sequence[Hashable], units: int, number_of: Callable[[str], int]
-    ) -> list[tuple[int, int, int, int]]:
-        """Note the first `units` hashes of a request; return what is new and equal to another one's.
+        self, key: str, hashes: Sequence[Hashable], number_of: Callable[[str], int]
+    ) -> Sequence[tuple[int, int, int, int]]:
+        """Note the hashes of a request; return what is new and equal to another one's.
 
         Parameters
         ----------
@@ -41,30 +41,25 @@ class PrefixBook:
             The request, by the engine's id.
         hashes : sequence
             Its hashes, by position.
-        units : int
-            How many of them to look at.
         number_of : callable
             Gives its number; asked once for each request.
 
         Returns
         -------
-        list of (int, int, int, int)
+        sequence of (int, int, int, int)
             Number of the later request, of the earlier one, first token, one past the last token. What the
             earlier one produces may equal a prompt that came later.
         """
-        known = self._known.get(key)
-        if not units:
-            return []
+        known, units = self._known.get(key), len(hashes)
         if known is None:
             known = self._known[key] = [number_of(key), 0]
         number, start = known
-        units = min(units, len(hashes))
         if start >= units:
-            return []
+            return ()
         known[1] = units
         owners = self._owners
         if units == start + 1 and owners.setdefault(hashes[start], number) == number:  # a block became full
-            return []
+            return ()
         found: list[tuple[int, int, int, int]] = []
         size = self.unit_tokens
         for i in range(start, units):

@@ -5,41 +5,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, le, sub
+from operator import add, attrgetter, le, sub
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["Answered", "answered_in", "end_word", "request_of", "scheduled_in"]
+__all__ = ["Answered", "Scheduled", "StepReader", "answered_in", "end_word", "request_of"]
 
 _COMPUTED, _PROMPT = attrgetter("num_computed_tokens"), attrgetter("num_prompt_tokens")
 _OUTPUTS, _ID, _TOKENS, _REASON = map(attrgetter, ("outputs", "request_id", "new_token_ids", "finish_reason"))
 
 
-def scheduled_in(
-    output: Any, requests: Mapping[str, Any]
-) -> tuple[list[str], list[int], list[int], list[bool]]:
-    """Return requests, tokens, tokens computed before and whether it is a prefill, of a step that was made.
+class Scheduled(NamedTuple):
+    """What a step schedules: requests, tokens, tokens computed before, and whether it is a prefill.
+
+    Whatever is more than the next token of an answer counts as a prefill.
+    """
+
+    keys: list[str]
+    tokens: list[int]
+    computed: list[int]
+    is_prefill: list[bool]
+
+
+class StepReader:
+    """Reads the steps of one scheduler, each after it was made.
 
     Parameters
     ----------
-    output : vllm.v1.core.sched.output.SchedulerOutput
-        The step, in the order in which the model gets it.
     requests : mapping of str to vllm.v1.request.Request
-        The scheduler's own, after the step.
-
-    Notes
-    -----
-    Whatever is more than the next token of an answer counts as a prefill.
+        The scheduler's own.
     """
-    keys, tokens = list(output.num_scheduled_tokens), list(output.num_scheduled_tokens.values())
-    found = list(map(requests.__getitem__, keys))
-    after = list(map(_COMPUTED, found))
-    is_prefill = list(map(le, after, map(_PROMPT, found)))
-    if tokens.count(1) != len(tokens):
-        is_prefill = [n != 1 or p for n, p in zip(tokens, is_prefill, strict=True)]
-    return keys, tokens, list(map(sub, after, tokens)), is_prefill
+
+    def __init__(self, requests: Mapping[str, Any]) -> None:
+        self._requests = requests
+        self._last: tuple[list[str], list[int], list[bool]] = ([], [], [])
+        """Of the last step: requests, tokens computed after it, prefills; empty if there was one of these."""
+
+    def changed(self) -> None:
+        """Note that a request got another prompt: it may stand where another one stood."""
+        self._last = [], [], []
+
+    def read(self, output: Any) -> Scheduled:
+        """Return what a step schedules, in the order in which the model gets it.
+
+        Parameters
+        ----------
+        output : vllm.v1.core.sched.output.SchedulerOutput
+        """
+        keys, tokens = list(output.num_scheduled_tokens), list(output.num_scheduled_tokens.values())
+        one_each = tokens.count(1) == len(tokens)
+        known, after, is_prefill = self._last
+        if one_each and keys == known:
+            cached = output.scheduled_cached_reqs
+            if cached.num_computed_tokens == after and cached.req_ids == keys:  # one token on, all of them
+                self._last = keys, list(map(add, after, tokens)), is_prefill
+                return Scheduled(keys, tokens, after, is_prefill)
+        found = list(map(self._requests.__getitem__, keys))
+        after = list(map(_COMPUTED, found))
+        is_prefill = list(map(le, after, map(_PROMPT, found)))
+        if not one_each:
+            is_prefill = [n != 1 or p for n, p in zip(tokens, is_prefill, strict=True)]
+        self._last = ([], [], []) if True in is_prefill else (keys, after, is_prefill)
+        return Scheduled(keys, tokens, list(map(sub, after, tokens)), is_prefill)
 
 
 class Answered(NamedTuple):
@@ -74,15 +103,16 @@ def answered_in(output: Any, model_output: Any, result: Mapping[int, Any]) -> An
         What the scheduler shows, for each client.
     """
     given = list(chain.from_iterable(map(_OUTPUTS, result.values())))
-    ids, reasons = list(map(_ID, given)), list(map(_REASON, given))
+    ids, reasons, shown = list(map(_ID, given)), list(map(_REASON, given)), list(map(_TOKENS, given))
     keys = list(output.num_scheduled_tokens)
-    tokens = _counts(model_output, keys)
-    emitted = list(map(len, map(_TOKENS, given)))
-    if ids != keys:
-        emitted = list(map(dict(zip(ids, emitted, strict=True)).get, keys, repeat(0)))
+    sampled = _sampled(model_output, keys)
+    tokens = list(map(len, sampled))
     other: list[tuple[str, int]] = []
-    if emitted != tokens:
-        other = [(k, e) for k, n, e in zip(keys, tokens, emitted, strict=True) if e != n]
+    if ids != keys or shown != sampled:  # mostly these are the very same lists
+        emitted = dict(zip(ids, map(len, shown), strict=True))
+        other = [
+            (k, e) for k, n, e in zip(keys, tokens, map(emitted.get, keys, repeat(0)), strict=True) if e != n
+        ]
     words: dict[str, str] = {}
     if reasons.count(None) != len(reasons):
         words = {key: end_word(r) for key, r in zip(ids, reasons, strict=True) if r is not None}
@@ -91,17 +121,15 @@ def answered_in(output: Any, model_output: Any, result: Mapping[int, Any]) -> An
     return Answered(keys, tokens, words, other)
 
 
-def _counts(model_output: Any, keys: list[str]) -> list[int]:
-    """Return how many tokens the model gave each request; none where it did not run."""
-    index, sampled = model_output.req_id_to_index, model_output.sampled_token_ids
+def _sampled(model_output: Any, keys: list[str]) -> list[Sequence[int]]:
+    """Return the tokens that the model gave each request; none where it did not run."""
+    index: Mapping[str, int] = model_output.req_id_to_index
+    sampled: list[Sequence[int]] = model_output.sampled_token_ids
     if not sampled:
-        return [0] * len(keys)
+        return [()] * len(keys)
     if list(index) == keys and list(index.values()) == list(range(len(sampled))):  # as they were scheduled
-        return list(map(len, sampled))
-    try:
-        return list(map(len, map(sampled.__getitem__, map(index.__getitem__, keys))))
-    except KeyError:
-        return [len(sampled[index[key]]) if key in index else 0 for key in keys]
+        return sampled
+    return [sampled[index[key]] if key in index else () for key in keys]
 
 
 def request_of(caller: FrameType) -> str | None:

@@ -8,7 +8,6 @@ reaches the engine: the watch detaches and says so once.
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import threading
 from collections import deque
@@ -19,7 +18,7 @@ from typing import Any
 from ..hooked import Guard
 from .described import flags_of
 from .prefixes import PrefixBook
-from .reading import answered_in, end_word, request_of, scheduled_in
+from .reading import StepReader, answered_in, end_word, request_of
 from .sink import Sink
 from .wrapped import Wrapped
 
@@ -77,12 +76,13 @@ class Watch:
         """Kind of the input that is going on."""
         self._thread = 0
         """The thread of that input."""
-        self._held: list[Callable[[], None]] = []
-        """What an output brought about, told after what the model gave."""
+        self._events: list[tuple[Any, ...]] = []
+        """What an input brought about: a method of the sink and what to call it with, at the input's end."""
+        self._reader = StepReader(scheduler.requests)
         self._in_flight: deque[tuple[Any, int]] = deque(maxlen=_MOST_IN_FLIGHT)
         self._preempted: set[str] = set()
-        self._full: list[tuple[Any, int]] = []
-        """Requests of this input with blocks that became full, and how many tokens are in full ones."""
+        self._full: list[Any] = []
+        """Requests of this input with blocks that became full."""
         self._replaced: list[tuple[Any, str, Any]] = []
 
     # Attaching
@@ -156,15 +156,17 @@ class Watch:
 
     def _leave(self, told: Callable[..., None] | None = None, *args: Any) -> None:
         """End an input, after `told` has said what came out of it."""
-        self._inside = ""
-        held, self._held = self._held, []
-        self._hear(self._left, held, told, *args)
+        inside, self._inside = self._inside, ""
+        self._hear(self._left, inside, told, *args)
 
-    def _left(self, held: list[Callable[[], None]], told: Callable[..., None] | None, *args: Any) -> None:
-        if told is not None:
+    def _left(self, inside: str, told: Callable[..., None] | None, *args: Any) -> None:
+        if told is not None and inside == "output":  # what it brings about comes after what the model gave
             told(*args)
-        for one in held:
-            one()
+        events, self._events = self._events, []
+        for method, *about in events:
+            method(*about)
+        if told is not None and inside != "output":
+            told(*args)
         self._learn_full()
         free = self._pool.get_num_free_blocks()
         self.sink.resources(POOL, free, self._pool.num_gpu_blocks - 1 - free)
@@ -213,7 +215,9 @@ class Watch:
             flags=flags_of(request),
             arrive_ns=_arrival(request),
         )
-        self._learn(request, len(request.block_hashes))
+        self._reader.changed()
+        self._learn(request)
+        self._prune()
 
     def _finish_requests(self, original: Callable[..., Any]) -> Callable[..., Any]:
         call = self._input(original, self._ends)
@@ -280,13 +284,13 @@ class Watch:
     def _scheduled(self, output: Any) -> None:
         """Tell what a step schedules, in the order in which the model gets it."""
         self._in_flight.append((output, self.steps - 1))
-        keys, tokens, computed, is_prefill = scheduled_in(output, self.scheduler.requests)
+        step = self._reader.read(output)
         if self._preempted:
-            for key, n, at in zip(keys, tokens, computed, strict=True):
+            for key, n, at in zip(step.keys, step.tokens, step.computed, strict=True):
                 if key in self._preempted:
                     self._preempted.discard(key)
                     self.sink.decision("resume", key, n, at)
-        self.sink.schedule_columns(keys, tokens, computed, is_prefill)
+        self.sink.schedule_columns(*step)
 
     def _update_from_output(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def update_from_output(*args: Any, **kwargs: Any) -> Any:
@@ -356,18 +360,20 @@ class Watch:
             self._tell(self.sink.decision, "finish", key)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
-        if not self._inside:
-            return
-        if self._inside == "output":
-            self._held.append(functools.partial(method, *args))
-        else:
-            method(*args)
+        if self._inside:
+            self._events.append((method, *args))
 
     def _get_new_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        alloc, frame = self.sink.blocks, sys._getframe
+
         def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
             blocks = original(*args, **kwargs)
             if blocks and self._inside:
-                self._hear(self._blocks, "alloc", sys._getframe(_CALLER), blocks)
+                try:
+                    units = [b.block_id for b in blocks]
+                    self._events.append((alloc, "alloc", POOL, units, request_of(frame(_CALLER))))
+                except BaseException as e:
+                    self._guard.caught(e)
             return blocks
 
         return get_new_blocks
@@ -391,7 +397,7 @@ class Watch:
         null = self._null
         units = [b.block_id for b in blocks if b.block_id != null]
         if units:
-            self._tell(self.sink.blocks, action, POOL, units, request_of(caller))
+            self._events.append((self.sink.blocks, action, POOL, units, request_of(caller)))
 
     # Content
 
@@ -400,51 +406,47 @@ class Watch:
 
     def _looks_up(self, request: Any, *_: Any, **__: Any) -> None:
         if self._inside:
-            self._learn(request, len(request.block_hashes))
+            self._learn(request)
 
     def _cache_full_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return self._before(original, self._caches)
+        def cache_full_blocks(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                self._full.append(kwargs["request"] if "request" in kwargs else args[0])
+            return original(*args, **kwargs)
 
-    def _caches(
-        self,
-        request: Any,
-        blocks: Any,
-        num_cached_blocks: int,
-        num_full_blocks: int,
-        block_size: int,
-        *_: Any,
-        **__: Any,
-    ) -> None:
-        if self._inside:
-            self._full.append((request, num_full_blocks * block_size))
+        return cache_full_blocks
 
     def _learn_full(self) -> None:
         """Look at the blocks that became full, all at once: they are many in a step."""
+        if not self._full:
+            return
         full, self._full = self._full, []
-        for request, tokens in full:
-            self._learn(request, tokens // self._pool.hash_block_size)
+        for request in full:
+            self._learn(request)
+        self._prune()
 
     def _update_session(self, original: Callable[..., Any]) -> Callable[..., Any]:
         return self._before(original, self._goes_on)
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> None:
         self._preempted.discard(session.request_id)  # it waits as a new one does
+        self._reader.changed()
         if self._book is not None:
             self._learn_full()
             kept = session.num_computed_tokens // self._pool.hash_block_size
             self._book.cut(session.request_id, kept)
 
-    def _learn(self, request: Any, units: int) -> None:
-        """Tell which of the first `units` hash blocks of a request equal those of an earlier one."""
-        book = self._book
-        if book is None:
-            return
-        for equal in book.learn(request.request_id, request.block_hashes, units, self.sink.number):
-            self.sink.equal(*equal)
-        if book.full:
-            self._prune(book)
+    def _learn(self, request: Any) -> None:
+        """Tell which whole blocks of a request equal those of an earlier one."""
+        if self._book is not None:
+            for equal in self._book.learn(request.request_id, request.block_hashes, self.sink.number):
+                self.sink.equal(*equal)
 
-    def _prune(self, book: PrefixBook) -> None:
+    def _prune(self) -> None:
+        """Forget hashes where there are too many."""
+        book = self._book
+        if book is None or not book.full:
+            return
         live = {h for r in self.scheduler.requests.values() for h in r.block_hashes}
         groups = range(len(self.scheduler.kv_cache_config.kv_cache_groups))
         cached = self._pool.get_cached_block

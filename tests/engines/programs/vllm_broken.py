@@ -18,7 +18,7 @@ import vllm_core  # type: ignore[import-not-found]
 from broken_hooks import apart  # type: ignore[import-not-found]
 from vllm.v1.core.sched import scheduler as engine_module
 
-from tapedelay.recorder.engines.vllm import prefixes, recording, watch
+from tapedelay.recorder.engines.vllm import prefixes, reading, recording, watch
 from tapedelay.recorder.requests import SchedulerRecorder
 
 KIND = "sessions-async"
@@ -30,7 +30,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "answered": (watch.Watch, "_answered"),
     "blocks": (watch.Watch, "_blocks"),
     "who asks for blocks": (watch, "request_of"),
-    "what a step holds": (watch, "scheduled_in"),
+    "what a step holds": (reading.StepReader, "read"),
     "what an output holds": (watch, "answered_in"),
     "told": (watch.Watch, "_tell"),
     "prefixes": (prefixes.PrefixBook, "learn"),

@@ -11,7 +11,7 @@ Range = tuple[int, int, int, int]
 
 
 def learn(book: PrefixBook, key: str, number: int, hashes: list[str], units: int) -> list[Range]:
-    return book.learn(key, hashes, units, lambda _: number)
+    return list(book.learn(key, hashes[:units], lambda _: number))
 
 
 def chained(content: str) -> list[str]:
