@@ -13,8 +13,9 @@ __all__ = ["engine_hooks"]
 RUNNING = 256
 STEP_MS_MAX = 0.5
 STEP_BYTES_MAX = 2000
-EACH = 300
-"""Steps after which all requests are replaced."""
+PAIRS = 7
+STEPS = 160
+"""Of one process."""
 ENGINES = {"vllm": "vLLM", "deepinfer": "DeepInfer", "transformers": "transformers"}
 
 
@@ -29,12 +30,14 @@ def engine_hooks(folder: Path, figures: Figures, *, quick: bool) -> None:
         words = [python, str(Path(__file__).parent / f"{engine}_steps.py")]
         words += [str(folder / engine)] * (engine == "vllm")
         try:
-            told = in_turns(
-                [*words, str(RUNNING), str(EACH)], folder / f"{engine}-spool", EACH if quick else 5 * EACH
-            )
+            spool = folder / f"{engine}-spool"
+            told = in_turns([*words, str(RUNNING), str(STEPS)], spool, STEPS, 3 if quick else PAIRS)
         except RuntimeError as e:
             figures.absent(what, str(e)[:120])
             continue
-        remark = f"{RUNNING} running; beside {told.plain_ms:.2f} ms that it takes without, model pretended"
+        remark = (
+            f"{RUNNING} running; {told.least_ms:.2f} to {told.most_ms:.2f} by process; beside "
+            f"{told.plain_ms:.2f} ms that it takes without, model pretended"
+        )
         figures.show(what, told.more_ms, "ms/step", most=STEP_MS_MAX, remark=remark)
         figures.show(f"raw recording of {named}", told.bytes_per_step, "B/step", most=STEP_BYTES_MAX)

@@ -21,20 +21,43 @@ class Turns(NamedTuple):
         Without hooks.
     more_ms : float
         What the step with hooks takes more than the one without that was made right before it.
+    least_ms, most_ms : float
+        The same of the two processes for which it is least and most: where in memory things come to lie alone
+        makes a step some percent faster or slower, for all the time that a process lives.
     bytes_per_step : float
         Raw recording.
     """
 
     plain_ms: float
     more_ms: float
+    least_ms: float
+    most_ms: float
     bytes_per_step: float
 
 
-def in_turns(command: list[str], spool: Path, steps: int) -> Turns:
+def in_turns(command: list[str], spool: Path, steps: int, pairs: int) -> Turns:
+    """Return the median of so many pairs of processes, each pair as `_pair` has them step."""
+    runs = [_pair(command, spool / str(i), steps) for i in range(pairs)]
+    more = [m for _, m, _ in runs]
+    return Turns(
+        statistics.median(plain for plain, _, _ in runs),
+        statistics.median(more),
+        min(more),
+        max(more),
+        statistics.median(b for _, _, b in runs),
+    )
+
+
+def _pair(command: list[str], spool: Path, steps: int) -> tuple[float, float, float]:
     """Run a program twice, the second time with `spool` as its last word, and let both step by turns.
 
     The program answers each line on stdin with the next step's processor time in ms and how many steps were
     made in all.
+
+    Returns
+    -------
+    tuple of (float, float, float)
+        Medians of a step without hooks and of what one with hooks takes more, in ms; bytes of a step.
 
     Raises
     ------
@@ -67,7 +90,7 @@ def in_turns(command: list[str], spool: Path, steps: int) -> Turns:
             plain.append(took[0])
             more.append(took[1] - took[0])
     written = sum(p.stat().st_size for p in spool.glob("requests-*.frames"))
-    return Turns(statistics.median(plain), statistics.median(more), written / made)
+    return statistics.median(plain), statistics.median(more), written / made
 
 
 def _asked(run: subprocess.Popen[str]) -> list[str]:

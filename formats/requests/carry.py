@@ -159,7 +159,7 @@ class Carry:
 
     # --- steps ---
 
-    def encode(self, step: int, scheduled: Step) -> list[Row]:
+    def encode(self, step: int, scheduled: Step, after: list[int] | None = None) -> list[Row]:
         """Return the rows that tell a whole step.
 
         Parameters
@@ -168,6 +168,8 @@ class Carry:
             Its number.
         scheduled : Step
             What it schedules.
+        after : list of int, optional
+            Tokens computed after it, where they are known already.
 
         Raises
         ------
@@ -182,11 +184,12 @@ class Carry:
         elif len(set(requests)) != len(requests):
             raise ValueError("a request is scheduled twice in one step")
         elif requests[:known] == then.requests:  # new ones stand behind them
-            rows = _different(then, Step(requests[:known], tokens[:known], computed[:known], is_prefill[:known]))
+            first = Step(requests[:known], tokens[:known], computed[:known], is_prefill[:known])
+            rows = _different(then, first)
             rows += map(_row, requests[known:], tokens[known:], computed[known:], is_prefill[known:])
         else:
             rows = _compared(then, scheduled)
-        self._stepped(step, scheduled)
+        self._stepped(step, scheduled, after)
         return rows
 
     def decode(self, step: int, rows: Iterable[tuple[str, int, int | None, int | None]]) -> list[Scheduled]:
@@ -205,7 +208,7 @@ class Carry:
         if whole:
             order = [r for r in whole if r in now] + [r for r in order if r not in whole]
         scheduled = [now[r] for r in order]
-        self._stepped(step, Step.of(scheduled))
+        self._stepped(step, Step.of(scheduled), None)
         return scheduled
 
     def _stay(self) -> _Then:
@@ -221,9 +224,9 @@ class Carry:
             list(compress(then.is_prefill, stays)),
         )
 
-    def _stepped(self, step: int, scheduled: Step) -> None:
+    def _stepped(self, step: int, scheduled: Step, after: list[int] | None) -> None:
         requests, tokens, computed, is_prefill = scheduled
-        self._then = _Then(requests, tokens, list(map(add, computed, tokens)), is_prefill)
+        self._then = _Then(requests, tokens, after or list(map(add, computed, tokens)), is_prefill)
         if self._left:
             self._left = set()
         if requests:
@@ -263,7 +266,8 @@ class Carry:
             except KeyError:
                 return self._encode_any(then, requests, tokens, words)
         told: list[Answered] = []
-        if words or [*map(ge, after, lengths)] != tokens:
+        steady = after == lengths and tokens.count(1) == len(tokens)  # each got its next one
+        if words or not (steady or [*map(ge, after, lengths)] == tokens):
             told = [
                 Answered(r, n, words.get(r))
                 for r, n, length, at in zip(requests, tokens, lengths, after, strict=True)
@@ -342,7 +346,7 @@ def _different(then: _Then, scheduled: Step) -> list[Row]:
     requests, tokens, computed, is_prefill = scheduled
     if (
         tokens == then.tokens
-        and computed == then.after
+        and (computed is then.after or computed == then.after)
         and True not in is_prefill
         and True not in then.is_prefill
     ):

@@ -90,6 +90,7 @@ class SchedulerRecorder:
             self._prefixes: list[Any] = []
             self._events: list[Any] = []
             self._scheduled = Step([], [], [], [])
+            self._after: list[int] | None = None
             self._answered: tuple[list[int], list[int]] = ([], [])
             self._words: dict[int, str] = {}
             self._resources: dict[int, tuple[int, int]] = {}
@@ -260,13 +261,22 @@ class SchedulerRecorder:
             self._give_up(e)
 
     def schedule_columns(
-        self, keys: Sequence[Key], tokens: list[int], computed: list[int], is_prefill: list[bool]
+        self,
+        keys: Sequence[Key],
+        tokens: list[int],
+        computed: list[int],
+        is_prefill: list[bool],
+        after: list[int] | None = None,
     ) -> None:
-        """Tell the same column by column, for hooks: it costs a third. The lists are kept."""
+        """Tell the same column by column, for hooks: it costs a third. The lists are kept.
+
+        `after` are the tokens computed after the step, where they are at hand: the same list may be the
+        `computed` of the next one, which is then known to go on like this one.
+        """
         if self._off:
             return
         try:
-            self._schedule(keys, tokens, computed, is_prefill)
+            self._schedule(keys, tokens, computed, is_prefill, after)
         except Exception as e:
             self._give_up(e)
 
@@ -299,15 +309,20 @@ class SchedulerRecorder:
     # --- inside ---
 
     def _schedule(
-        self, keys: Sequence[Key], tokens: list[int], computed: list[int], is_prefill: list[bool]
+        self,
+        keys: Sequence[Key],
+        tokens: list[int],
+        computed: list[int],
+        is_prefill: list[bool],
+        after: list[int] | None = None,
     ) -> None:
         if not self._depth or self._input[2] != _STEP:
             raise ValueError("requests are scheduled outside of a step")
         step = Step(self._numbers.all(keys), tokens, computed, is_prefill)
         before = self._scheduled
-        self._scheduled = (
-            Step.of([*zip(*before, strict=True), *zip(*step, strict=True)]) if before.requests else step
-        )
+        if before.requests:
+            step, after = Step.of([*zip(*before, strict=True), *zip(*step, strict=True)]), None
+        self._scheduled, self._after = step, after
 
     def _answer(self, keys: Sequence[Key], tokens: list[int], words: Mapping[Any, str]) -> None:
         if not self._depth or self._input[2] != _OUTPUT:
@@ -394,11 +409,12 @@ class SchedulerRecorder:
         if self._depth:
             return
         if self._input[2] == _STEP:
+            rows = self._carry.encode(self._step, self._scheduled, self._after)
             self._events += [
                 (DECISION, _DECISIONS[kind], request, tokens, computed)
-                for kind, request, tokens, computed in self._carry.encode(self._step, self._scheduled)
+                for kind, request, tokens, computed in rows
             ]
-            self._scheduled = Step([], [], [], [])
+            self._scheduled, self._after = Step([], [], [], []), None
         elif self._input[2] == _OUTPUT:
             self._events[:0] = [
                 (ANSWER, request, tokens, _ANSWERS[word])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress, repeat
-from operator import attrgetter, ne, neg, sub
+from operator import add, attrgetter, ne, neg, sub
 from typing import Any, NamedTuple
 
 from ...requests import SchedulerRecorder
@@ -44,6 +44,8 @@ class _Step(NamedTuple):
         Its requests, in the scheduler's order.
     after : list of int
         Their tokens computed after it.
+    told : list of int
+        Its requests, in the order that was told.
     rest : int
         After how many more tokens, at least, one of them has to end.
     """
@@ -51,10 +53,11 @@ class _Step(NamedTuple):
     number: int | None
     keys: list[int]
     after: list[int]
+    told: list[int]
     rest: int
 
 
-_NO_STEP = _Step(None, [], [], 0)
+_NO_STEP = _Step(None, [], [], [], 0)
 
 
 def _difference(old: list[int], now: list[int]) -> tuple[list[int], list[int]]:
@@ -196,12 +199,12 @@ class Watch:
         self._moved(grown)
         for key in left:
             self._forget(key)
-        rest = self._schedule(keys, tokens, after, prompt)
+        told, rest = self._schedule(keys, tokens, after, prompt)
         if not prompt:
             self._running = set(keys)
         if len(self._flying) >= _IN_FLIGHT_MAX:
             del self._flying[next(iter(self._flying))]
-        self._flying[id(outputs)] = _Step(self._steps - 1, keys, after, rest)
+        self._flying[id(outputs)] = _Step(self._steps - 1, keys, after, told, rest)
         self._maybe_end()
 
     def output(self, outputs: Any) -> None:
@@ -226,7 +229,10 @@ class Watch:
                     words[key] = word
                     if count and key in self._ends_at:
                         ended.append(key)
-        self._to.answer_columns(step.keys, list(pushed), words)
+        if pushed.count(1) == len(pushed) == len(step.told):  # the same requests, in the order that is known
+            self._to.answer_columns(step.told, list(pushed), words)
+        else:
+            self._to.answer_columns(step.keys, list(pushed), words)
         for key in ended:
             self._to.decision("finish", key)
         self._unfinished = unfinished
@@ -245,37 +251,39 @@ class Watch:
 
     # --- inside ---
 
-    def _schedule(self, keys: list[int], tokens: list[int], after: list[int], prompt: bool) -> int:
-        """Tell the requests of a step; return after how many tokens, at least, one of them has to end."""
+    def _schedule(
+        self, keys: list[int], tokens: list[int], after: list[int], prompt: bool
+    ) -> tuple[list[int], int]:
+        """Tell the requests of a step; return their order, and `_Step.rest`."""
         if prompt:
-            rest = self._rest(keys, after)
+            computed, rest = list(map(sub, after, tokens)), self._rest(keys, after)
         else:
-            keys, tokens, after, rest = self._sorted(keys, tokens, after)
-        computed = list(map(sub, after, tokens))
-        self._to.schedule_columns(keys, tokens, computed, [prompt] * len(keys))
-        return rest
+            keys, tokens, computed, after, rest = self._sorted(keys, tokens, after)
+        self._to.schedule_columns(keys, tokens, computed, [prompt] * len(keys), after)
+        return keys, rest
 
     def _rest(self, keys: list[int], after: list[int]) -> int:
         return min(map(sub, map(self._ends_at.get, keys, repeat(0)), after), default=0)
 
     def _sorted(
         self, keys: list[int], tokens: list[int], after: list[int]
-    ) -> tuple[list[int], list[int], list[int], int]:
-        """Return a decode step by falling length.
+    ) -> tuple[list[int], list[int], list[int], list[int], int]:
+        """Return a decode step by falling length: requests, tokens, computed before and after, `_Step.rest`.
 
         The scheduler's sort leaves the order of equals open: that order is none of its decisions, and changes
         with every step. Where all have become longer by one, the order is that of the step before.
         """
-        order, lengths, rest = self._order
+        order, before, rest = self._order
         if len(order) == len(keys) == tokens.count(1):
-            lengths = list(map((1).__add__, lengths))
+            lengths = list(map(add, before, tokens))
             if list(map(dict(zip(keys, after, strict=True)).get, order)) == lengths:
                 self._order = order, lengths, rest - 1
-                return order, tokens, lengths, rest - 1
+                return order, tokens, before, lengths, rest - 1
         rows = sorted(zip(map(neg, after), keys, tokens, strict=True))
         order, lengths = [row[1] for row in rows], [-row[0] for row in rows]
+        tokens = [row[2] for row in rows]
         self._order = order, lengths, self._rest(order, lengths)
-        return order, [row[2] for row in rows], lengths, self._order[2]
+        return order, tokens, list(map(sub, lengths, tokens)), lengths, self._order[2]
 
     def _end_of(self, key: int) -> str | None:
         """Return why a request has ended; None: it has not."""

@@ -52,16 +52,17 @@ class Content:
             Id and number of the later request, number of the earlier one, first position, one past the last.
             It may be this request that came first, though the other had the unit earlier.
         """
+        table, i = allocator.block_table.get(request_id, ()), self._known.get(number, 0)
+        if i >= len(table):
+            return []
         made: list[tuple[str, int, int, int, int]] = []
-        table = allocator.block_table.get(request_id, ())
         hashes, page = allocator.ledger.block_to_hash, allocator.tokens_per_page
-        i = self._known.get(number, 0)
         while i < len(table) and table[i] in hashes:
             found = self._unit(hashes[table[i]], number, request_id)
             if found is not None:
                 made.append((*found, i * page, (i + 1) * page))
             i += 1
-        self._known[number] = max(i, self._known.get(number, 0))
+        self._known[number] = i
         return made
 
     def forget(self, number: int) -> None:

@@ -37,6 +37,16 @@ class Got(NamedTuple):
     before: list[int]
 
 
+class Flying(NamedTuple):
+    """A batch whose output is awaited: its step, rows, states and ids, and `Recording.changes` then."""
+
+    step: int
+    batch: Sequence[Any]
+    states: list[Any]
+    keys: list[str]
+    changes: int
+
+
 def start(module: Any) -> None:
     """Let every scheduler that is built from now on be recorded.
 
@@ -78,9 +88,13 @@ class Recording:
         """Ids of those that have ended with the output that is going on."""
         self.inside = ""
         """The input that is being written: `step`, `output`, `abort`, `cache_reset`, or none."""
+        self.last: tuple[list[str], list[int], list[bool]] = ([], [], [])
+        """Of the last step: requests, tokens computed after it, prefills; empty if it had one of these."""
         self.preparing = False
         self.steps = 0
-        self.flying: list[int] = []
+        self.flying: list[Flying] = []
+        self.changes = 0
+        """How often a request was forgotten."""
 
     def listen(self) -> None:
         """Hear what happens from now on."""
@@ -133,6 +147,7 @@ class Recording:
 
     def preempted(self, request_id: str) -> None:
         """Write a preemption."""
+        self.last = [], [], []  # what it has to compute again is a prompt
         if request_id in self.live:
             self.recorder.decision("preempt", request_id)
 
@@ -141,6 +156,7 @@ class Recording:
     def forget(self, request_id: str) -> None:
         """Note that the engine has this request no more."""
         self.live.discard(request_id)
+        self.changes += 1
         if self.content is not None:
             self.content.forget(self.recorder.number(request_id))
 
@@ -151,6 +167,7 @@ class Recording:
         key = state.request_id
         self.live.add(key)
         self.gone.discard(key)
+        self.last = [], [], []  # an id may come again
         self.recorder.begin("submit", key=key)
         rows: list[tuple[int, int, int]] = []
         if self.content is not None:
@@ -168,11 +185,17 @@ class Recording:
         """Write what a step schedules, and close it."""
         watch.tell_new(self.cache, self)
         states, tokens = list(map(_STATE, batch)), list(map(_TOKENS, batch))
-        computed = list(map(sub, map(_AFTER, states), tokens))
-        prefill = list(map(lt, computed, map(len, map(_PROMPT, states))))
-        self.recorder.schedule_columns(list(map(_ID, states)), tokens, computed, prefill)
+        keys, after = list(map(_ID, states)), list(map(_AFTER, states))
+        computed = list(map(sub, after, tokens))
+        known, then, prefill = self.last
+        if computed == then and keys == known:  # all of them decode on
+            computed = then
+        else:
+            prefill = list(map(lt, computed, map(len, map(_PROMPT, states))))
+        self.last = ([], [], []) if True in prefill else (keys, after, prefill)
+        self.recorder.schedule_columns(keys, tokens, computed, prefill, after)
         if batch:
-            self.flying.append(self.steps)
+            self.flying.append(Flying(self.steps, batch, states, keys, self.changes))
         self.steps += 1
         self.leave()
 
@@ -248,14 +271,16 @@ def _not_prepared(recording: Recording, processor: Any, note: None) -> None:
 def _updates(recording: Recording, processor: Any) -> Got | None:
     if not recording.flying:
         return None
-    batch = _batch(processor.inputs_and_outputs)
-    states = list(map(_STATE, compress(batch, map(_HAS_TOKEN, batch))))
-    keys = list(map(_ID, states))
-    if not recording.live.issuperset(keys):
-        known = recording.live | recording.gone
-        states = [state for state, key in zip(states, keys, strict=True) if key in known]
+    flying, batch = recording.flying.pop(0), _batch(processor.inputs_and_outputs)
+    states, keys = flying.states, flying.keys
+    if batch is not flying.batch or recording.changes != flying.changes or not all(map(_HAS_TOKEN, batch)):
+        states = list(map(_STATE, compress(batch, map(_HAS_TOKEN, batch))))
         keys = list(map(_ID, states))
-    recording.enter("output", step=recording.flying.pop(0))
+        known = recording.live | recording.gone
+        if not known.issuperset(keys):
+            states = [state for state, key in zip(states, keys, strict=True) if key in known]
+            keys = list(map(_ID, states))
+    recording.enter("output", step=flying.step)
     if not recording.flying:
         recording.gone.clear()
     return Got(states, keys, list(map(len, map(_GENERATED, states))))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 from typing import Any, Protocol
 
 from ..hooked import Guard, Hook, Hooks, Unknown, either, wrap
@@ -141,8 +143,9 @@ def tell_new(cache: Any, sink: Sink) -> None:
     for allocator in cache.cache_allocators.values():
         tables, told = allocator.block_table, sink.told.setdefault(allocator.index, {})
         sizes = list(map(len, tables.values()))
-        if sizes != list(map(told.get, tables)):
-            for request_id in list(tables):
+        known = list(map(told.get, tables))
+        if sizes != known:
+            for request_id in list(compress(tables, map(ne, sizes, known))):
                 _tell_new(sink, allocator, request_id)
 
 
@@ -152,6 +155,9 @@ def _tell_new(sink: Sink, allocator: Any, request_id: str) -> None:
     if len(table) > before:
         sink.blocks("alloc", allocator.index, table[before:], request_id)
     told[request_id] = len(table)
+
+
+_NOTHING: dict[str, int] = {}
 
 
 def _acquired(
@@ -164,9 +170,12 @@ def _acquired(
 
 def _units(sink: Sink, allocator: Any, request_id: str, *_: Any, **__: Any) -> list[int]:
     """Return the units that a request has now, all of them told."""
-    if request_id in allocator.block_table:
+    table = allocator.block_table.get(request_id)
+    if table is None:
+        return []
+    if sink.told.get(allocator.index, _NOTHING).get(request_id) != len(table):
         _tell_new(sink, allocator, request_id)
-    return list(allocator.block_table.get(request_id, ()))
+    return table[:]  # type: ignore[no-any-return]
 
 
 def _freed(

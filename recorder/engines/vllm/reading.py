@@ -18,7 +18,7 @@ _OUTPUTS, _ID, _TOKENS, _REASON = map(attrgetter, ("outputs", "request_id", "new
 
 
 class Scheduled(NamedTuple):
-    """What a step schedules: requests, tokens, tokens computed before, and whether it is a prefill.
+    """What a step schedules: requests, tokens, those computed before, whether a prefill, computed after.
 
     Whatever is more than the next token of an answer counts as a prefill.
     """
@@ -27,6 +27,7 @@ class Scheduled(NamedTuple):
     tokens: list[int]
     computed: list[int]
     is_prefill: list[bool]
+    after: list[int]
 
 
 class StepReader:
@@ -60,15 +61,16 @@ class StepReader:
         if one_each and keys == known:
             cached = output.scheduled_cached_reqs
             if cached.num_computed_tokens == after and cached.req_ids == keys:  # one token on, all of them
-                self._last = keys, list(map(add, after, tokens)), is_prefill
-                return Scheduled(keys, tokens, after, is_prefill)
+                step = Scheduled(keys, tokens, after, is_prefill, list(map(add, after, tokens)))
+                self._last = keys, step.after, is_prefill
+                return step
         found = list(map(self._requests.__getitem__, keys))
         after = list(map(_COMPUTED, found))
         is_prefill = list(map(le, after, map(_PROMPT, found)))
         if not one_each:
             is_prefill = [n != 1 or p for n, p in zip(tokens, is_prefill, strict=True)]
         self._last = ([], [], []) if True in is_prefill else (keys, after, is_prefill)
-        return Scheduled(keys, tokens, list(map(sub, after, tokens)), is_prefill)
+        return Scheduled(keys, tokens, list(map(sub, after, tokens)), is_prefill, after)
 
 
 class Answered(NamedTuple):

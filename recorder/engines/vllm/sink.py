@@ -60,9 +60,14 @@ class Sink(Protocol):
         ...
 
     def schedule_columns(
-        self, keys: Sequence[str], tokens: list[int], computed: list[int], is_prefill: list[bool]
+        self,
+        keys: Sequence[str],
+        tokens: list[int],
+        computed: list[int],
+        is_prefill: list[bool],
+        after: list[int],
     ) -> None:
-        """Take a whole step: requests, tokens, tokens computed before, whether it is a prefill."""
+        """Take a whole step: requests, tokens, those computed before, whether a prefill, computed after."""
         ...
 
     def answer_columns(self, keys: Sequence[str], tokens: list[int], words: Mapping[str, str]) -> None:

@@ -55,7 +55,12 @@ class Told:
         self._events.append(Decision(kind, self._numbers[key], tokens, computed))
 
     def schedule_columns(
-        self, keys: Sequence[str], tokens: list[int], computed: list[int], is_prefill: list[bool]
+        self,
+        keys: Sequence[str],
+        tokens: list[int],
+        computed: list[int],
+        is_prefill: list[bool],
+        after: list[int],
     ) -> None:
         """Note a whole step."""
         self._events += (
