@@ -130,7 +130,7 @@ def _class(where: str, name: str) -> Any:
 
 
 def _sink(watched: Any) -> Sink | None:
-    sink: Sink | None = watched.__dict__.get(ATTRIBUTE)
+    sink: Sink | None = getattr(watched, ATTRIBUTE, None)
     return sink
 
 
