@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engines" / "programs"))
 
 import deepinfer_engine  # type: ignore[import-not-found]
+from asked import answer
 from deepinfer import _C
-from depths import at_depth
 
 from tapedelay.recorder.engines.deepinfer import hooks
 
@@ -66,14 +65,11 @@ def main(requests: str, steps: str, spool: str = "") -> None:
         os.environ["TAPEDELAY_SPOOL"] = spool
         hooks.start(_C)
     engine = build(int(requests), int(steps))
-    made = 0
-    for number, _ in enumerate(sys.stdin):
-        if number % int(steps) == 0:
-            made += empty(engine) + fill(engine, int(requests), int(steps))
-        begin = time.process_time()
-        at_depth(number, engine.step)
-        made += 1
-        print(1e3 * (time.process_time() - begin), made, flush=True)
+
+    def refill() -> int:
+        return empty(engine) + fill(engine, int(requests), int(steps))
+
+    answer(refill, int(steps), engine.step)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engin
 
 import transformers_core  # type: ignore[import-not-found]
 import transformers_serve  # type: ignore[import-not-found]
-from depths import at_depth
+from asked import answer
 
 from tapedelay.recorder.engines.transformers import hook
 
@@ -60,15 +59,16 @@ def main(requests: str, steps: str, spool: str = "") -> None:
         os.environ["TAPEDELAY_SPOOL"] = spool
         hook.start(None)
     run = build(int(requests), int(steps))
-    for number, _ in enumerate(sys.stdin):
-        if number % int(steps) == 0:
-            for key in run.live:
-                run.core.cancel_queue.put(key)
-            run.step()
-            fill(run, int(requests), int(steps))
-        begin = time.process_time()
-        at_depth(number, run.step)
-        print(1e3 * (time.process_time() - begin), run.steps, flush=True)
+
+    def refill() -> int:
+        before = run.steps
+        for key in run.live:
+            run.core.cancel_queue.put(key)
+        run.step()
+        fill(run, int(requests), int(steps))
+        return int(run.steps - before)
+
+    answer(refill, int(steps), run.step)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """Steps of vLLM's real scheduler with many running requests, with or without the recorder's hooks.
 
 Runs in a Python that has vLLM: ``vllm_steps.py FOLDER REQUESTS STEPS [SPOOL]``. The engine, its scheduler and
-its KV cache are vLLM's own; only the model is pretended. Each line on stdin asks for the next step, whose
-processor time in ms is the answer: so two of these take turns and meet the same machine, each in a process of
-its own, as an engine is. Once in `STEPS` steps all requests are replaced, which is not counted.
+its KV cache are vLLM's own; only the model is pretended. Steps as `turns.in_turns` asks: so two of these take
+turns and meet the same machine, each in a process of its own, as an engine is.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engines" / "programs"))
 
 import vllm_core  # type: ignore[import-not-found]
-from depths import at_depth
+from asked import answer
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched import scheduler as module
@@ -60,13 +58,6 @@ def empty(core: EngineCore) -> None:
     core.step_fn()
 
 
-def step_ms(core: EngineCore) -> float:
-    """Return the processor time of a step."""
-    begin = time.process_time()
-    core.step_fn()
-    return 1e3 * (time.process_time() - begin)
-
-
 def _request(key: str, most: int) -> EngineCoreRequest:
     number = int(key.split("-")[1])  # lengths differ: in every step some requests fill a block
     return EngineCoreRequest(
@@ -87,11 +78,14 @@ def main(folder: str, requests: str, steps: str, spool: str = "") -> None:
         os.environ["TAPEDELAY_SPOOL"] = spool
         recording.start(module)
     core = engine(Path(folder), int(requests))
-    for number, _ in enumerate(sys.stdin):
-        if number % int(steps) == 0:
-            empty(core)
-            fill(core, int(requests), int(steps))
-        print(at_depth(number, functools.partial(step_ms, core)), core.scheduler.current_step, flush=True)
+
+    def refill() -> int:
+        before = core.scheduler.current_step
+        empty(core)
+        fill(core, int(requests), int(steps))
+        return int(core.scheduler.current_step - before)
+
+    answer(refill, int(steps), core.step_fn)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import tapedelay as package_of
 from tapedelay.formats.read import open_tape
 
 from .deepinfer_patches import SWITCH, patched
-from .scheduler_engines import engine_python
+from .scheduler_engines import PROGRAMS, engine_python, record, tool
 
-PROGRAM = Path(__file__).parent / "programs" / "deepinfer_engine.py"
+PROGRAM = PROGRAMS / "deepinfer_engine.py"
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 RUNS = 3000 if SOAK else 260
 """Perturbed runs of each campaign; the kinds below are found by the first 150."""
@@ -56,18 +55,6 @@ def repaired(built: Path) -> Path:
     return patched(built)
 
 
-def tapedelay(
-    *arguments: object, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tapedelay", *map(str, arguments)],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-
-
 @pytest.fixture(scope="session")
 def tapes(python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
     """The tape of each configuration, and what the program said."""
@@ -75,7 +62,7 @@ def tapes(python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
     made = {}
     for name in (*CLEAN, *DISTURBED):
         tape = folder / f"{name}.tape"
-        done = tapedelay("record", "-o", tape, "--", python, PROGRAM, name)
+        done = record(tape, "deepinfer", PROGRAM, name)
         assert done.returncode == 0, done.stdout + done.stderr
         made[name] = tape, json.loads(done.stdout)
     return made
@@ -94,7 +81,7 @@ def test_a_clean_run_is_recorded_whole_and_judged_clean(tapes: Tapes, name: str)
     assert kinds.count("step") == kinds.count("output") == said["steps"]
     assert kinds.count("submit") == len(said["lengths"])
     assert kinds.count("set_schedulable") == (2 if name == "images" else 0)
-    assert tapedelay("check", tape).returncode == 0
+    assert tool("check", tape).returncode == 0
 
 
 @pytest.mark.parametrize("name", DISTURBED)
@@ -107,12 +94,12 @@ def test_a_disturbed_run_is_recorded_with_what_disturbed_it(tapes: Tapes, name: 
     assert decisions.count("preempt") == said["preempted"] > 50
     assert kinds.count("abort") >= said["aborted"] > 20
     assert any(i["decode_only"] for i in opened.table("inputs").to_pylist())
-    assert tapedelay("check", tape).returncode == 0
+    assert tool("check", tape).returncode == 0
 
 
 @pytest.mark.parametrize("name", [*CLEAN, *DISTURBED])
 def test_every_decision_is_the_recorded_one_when_rerun(python: str, tapes: Tapes, name: str) -> None:
-    done = tapedelay("rerun", tapes[name][0], "--strict", "--json", "--python", python)
+    done = tool("rerun", tapes[name][0], "--strict", "--json", "--python", python)
     assert done.returncode == 0, done.stdout + done.stderr
     strict = json.loads(done.stdout)["strict"]
     assert strict["divergence"] is None
@@ -147,9 +134,9 @@ def campaign(
 ) -> dict[str, dict[str, Any]]:
     """Return what a campaign finds, by kind."""
     writing = [] if folder is None else ["--write", folder]
-    done = tapedelay(
+    done = tool(
         "rerun", tape, "--perturbed", "--budget", f"{RUNS}runs", "--seed", 7, "--jobs", 1, "--json",
-        "--python", python, *writing, environment=environment,
+        "--python", python, *writing, **(environment or {}),
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stdout + done.stderr
     said = json.loads(done.stdout)["perturbed"]
@@ -186,9 +173,9 @@ def test_what_upstream_has_broken_is_found_from_a_clean_recording_and_nothing_th
     cases = sorted(tmp_path.glob("*.litmus"))
     assert len(cases) == len(found)
     for case in cases[:2]:
-        again = tapedelay("rerun", case, "--python", python)
+        again = tool("rerun", case, "--python", python)
         assert again.returncode == 1, again.stdout + again.stderr
-        assert tapedelay("check", case).returncode == 1
+        assert tool("check", case).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -242,10 +229,10 @@ def test_what_upstream_does_not_know_is_broken_and_repaired(
     repair, kind, inputs = BY_HAND[name]
     case = tmp_path / "case.litmus"
     case.write_text(f"{CASE}{inputs}\n> drain\n")
-    found = tapedelay("rerun", case, "--json", "--python", python)
+    found = tool("rerun", case, "--json", "--python", python)
     assert found.returncode == 1, found.stdout + found.stderr
     assert [f"{v['invariant']} {v['what']}" for v in json.loads(found.stdout)["violations"]] == [kind]
-    clean = tapedelay("rerun", case, "--json", "--python", python, environment=with_repairs(repaired, repair))
+    clean = tool("rerun", case, "--json", "--python", python, **with_repairs(repaired, repair))
     assert clean.returncode == 0, clean.stdout + clean.stderr
 
 
@@ -256,12 +243,12 @@ def test_the_adapter_keeps_the_protocol_where_the_scheduler_is_repaired(
     file = tmp_path / "config.json"
     roomy = {"num_blocks": 65, "num_states": 9, "max_num_batched_tokens": 16, "max_num_seqs": 4}
     file.write_text(json.dumps({**CONFIG, **roomy, "max_model_len": 128, "zero_overhead": overlap}))
-    environment = with_repairs(repaired, "abort preempted watermark")
+    env = with_repairs(repaired, "abort preempted watermark")
     package = str(Path(next(iter(package_of.__path__))).parent)
-    environment["PYTHONPATH"] += os.pathsep + package
+    env["PYTHONPATH"] += os.pathsep + package
     done = subprocess.run(
         [python, "-m", "tapedelay.replayer.rerun.conformance", "deepinfer", "--config", str(file)],
-        env={**os.environ, **environment},
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=300,

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tapedelay
-
-from .scheduler_engines import engine_python
-from .vllm_recordings import PROGRAMS
+from .scheduler_engines import PROGRAMS, program, record, tool
 
 FAULT = "scheduler is not recorded any more (MemoryError: a hook that fails)"
 FORKED = "scheduler is not recorded any more (a request was forked)"
@@ -33,21 +27,9 @@ NOT_CALLED = {
 """Methods that are never made to raise here, and what ends a recording on purpose (below)."""
 
 
-def environment() -> dict[str, str]:
-    package = str(Path(next(iter(tapedelay.__path__))).parent)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TAPEDELAY_SPOOL")}
-    return kept | {"PYTHONPATH": package, "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_hook_may_fail_at_any_call(engine: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [engine_python(engine), str(PROGRAMS / f"{engine}_broken.py"), str(tmp_path)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = program(engine, f"{engine}_broken.py", tmp_path)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
     plain, whole = found.pop(""), found.pop("whole")
@@ -87,22 +69,11 @@ program.serve()
 @pytest.mark.parametrize(("nth", "code"), [(1_000_000, 0), (5, 5)], ids=["none fails", "one fails"])
 def test_record_says_that_a_recording_is_not_whole(engine: str, nth: int, code: int, tmp_path: Path) -> None:
     module, cls, name = IN_A_RECORDING[engine]
-    program = PROGRAM.format(
-        programs=str(PROGRAMS), engine=engine, module=module, cls=cls, name=name, nth=nth
-    )
+    text = PROGRAM.format(programs=str(PROGRAMS), engine=engine, module=module, cls=cls, name=name, nth=nth)
     tape = tmp_path / "run.tape"
-    record = [sys.executable, "-m", "tapedelay", "record", "-o", str(tape), "--"]
-    done = subprocess.run(
-        [*record, engine_python(engine), "-c", program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = record(tape, engine, "-c", text)
     assert done.returncode == code, done.stdout + done.stderr
     assert done.stderr.count(f"tapedelay: {ENGINES[engine]} {FAULT}") == bool(code)
     assert (f"ERROR: {ENGINES[engine]} {FAULT}" in done.stderr) == bool(code)
-    check = [sys.executable, "-m", "tapedelay", "check", str(tape), "--json"]
-    judged = subprocess.run(check, capture_output=True, text=True, timeout=60)
-    schedulers = json.loads(judged.stdout)["schedulers"]
+    schedulers = json.loads(tool("check", tape, "--json").stdout)["schedulers"]
     assert len(schedulers) == 2, "the other one is recorded whole"

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from .deepinfer_patches import SWITCH, patched
-from .scheduler_engines import engine_python
-from .vllm_recordings import PROGRAMS, TIMEOUT_S, program_environment
+from .scheduler_engines import PROGRAMS, TIMEOUT_S, engine_python, environment
 
 
 def checked(tape: Path, command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any], Any]:
@@ -44,7 +43,7 @@ def broken(report: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("fault", ["none", "kept-on-abort"])
 def test_blocks_that_vllm_keeps_on_an_abort(fault: str, tmp_path: Path) -> None:
     command = [engine_python("vllm"), str(PROGRAMS / "vllm_abort.py"), fault, str(tmp_path)]
-    report, said = checked(tmp_path / "run.tape", command, program_environment())
+    report, said = checked(tmp_path / "run.tape", command, environment())
     leaks = fault != "none"
     assert (said["free"] < said["start"]) == leaks
     assert report["exit_code"] == int(leaks)

@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from .scheduler_engines import engine_python
-from .vllm_recordings import PROGRAMS, TIMEOUT_S, program_environment
+from .scheduler_engines import PROGRAMS, TIMEOUT_S, engine_python, environment
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ from .vllm_recordings import PROGRAMS, TIMEOUT_S, program_environment
 def test_usage(engine: str, program: str, words: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
         [engine_python(engine), str(PROGRAMS / program), *words],
-        env=program_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

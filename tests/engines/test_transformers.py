@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tapedelay
 from tapedelay.formats.read import open_tape
 from tapedelay.formats.requests.read import read_inputs, read_schedulers
 from tapedelay.formats.schema import TABLES
 from tapedelay.replayer.rerun.from_tape import recording_of
 
-from .scheduler_engines import engine_python
+from .scheduler_engines import PROGRAMS, program, record, tool
 
-PROGRAMS = Path(__file__).parent / "programs"
 RUNS = ("fifo", "prefill_first", "unshared", "window", "sessions")
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 EVERY = 1 if SOAK else 6
@@ -30,34 +26,17 @@ SHOWN = "I8 shown after the abort"
 
 
 @pytest.fixture(scope="module")
-def python() -> str:
-    return engine_python("transformers")
-
-
-def environment() -> dict[str, str]:
-    package = str(Path(next(iter(tapedelay.__path__))).parent)
-    return {**os.environ, "PYTHONPATH": package, "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-
-
-@pytest.fixture(scope="module")
-def recorded(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tape of five schedulers, each with a model of its own."""
     tape = tmp_path_factory.mktemp("transformers") / "served.tape"
-    program = [python, str(PROGRAMS / "transformers_serve.py"), *RUNS]
-    done = subprocess.run(
-        [sys.executable, "-m", "tapedelay", "record", "-o", str(tape), "--", *program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = record(tape, "transformers", PROGRAMS / "transformers_serve.py", *RUNS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [f"served: {name}" in done.stdout for name in RUNS] == [True] * len(RUNS), done.stdout
     return tape
 
 
 @pytest.fixture(scope="module")
-def reruns(python: str, recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reruns(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `transformers_reruns.py` says of the tape."""
     tape = open_tape(recorded)
     runs = {}
@@ -72,13 +51,7 @@ def reruns(python: str, recorded: Path, tmp_path_factory: pytest.TempPathFactory
     runs["changed"] = changed
     file = tmp_path_factory.mktemp("reruns") / "runs.json"
     file.write_text(json.dumps({"runs": runs, "sweep": ["fifo"], "every": EVERY}))
-    done = subprocess.run(
-        [python, str(PROGRAMS / "transformers_reruns.py"), str(file)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    done = program("transformers", "transformers_reruns.py", file)
     assert done.returncode == 0, done.stderr[-3000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
@@ -108,13 +81,7 @@ def test_a_recording_has_what_reached_each_scheduler(recorded: Path) -> None:
 
 
 def test_a_recording_is_clean_to_check(recorded: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tapedelay", "check", str(recorded), "--json"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = tool("check", recorded, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -125,18 +92,9 @@ def test_a_recording_has_no_request_ids(recorded: Path) -> None:
     assert b"PRIVATE" not in (recorded / "manifest.json").read_bytes()
 
 
-def test_requests_with_several_answers_end_the_recording_and_nothing_else(
-    python: str, tmp_path: Path
-) -> None:
-    program = [python, str(PROGRAMS / "transformers_branches.py")]
+def test_requests_with_several_answers_end_the_recording_and_nothing_else(tmp_path: Path) -> None:
     tape = tmp_path / "served.tape"
-    done = subprocess.run(
-        [sys.executable, "-m", "tapedelay", "record", "-o", str(tape), "--", *program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = record(tape, "transformers", PROGRAMS / "transformers_branches.py")
     assert "answers: 6" in done.stdout, "the engine goes on"
     why = "not recorded any more (requests with several return sequences are not recorded)"
     assert done.stderr.count(f"tapedelay: transformers' scheduler is {why}") == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +16,8 @@ from tapedelay.formats.tape import Tape
 from tapedelay.formats.validate import validate
 from tapedelay.replayer.rerun.from_tape import recording_of
 
-from .scheduler_engines import engine_python
-from .test_transformers import SHOWN, STALL, UPDATED, environment
-from .vllm_recordings import PROGRAMS
+from .scheduler_engines import PROGRAMS, program, record, tool
+from .test_transformers import SHOWN, STALL, UPDATED
 
 SOAK = bool(os.environ.get("TAPEDELAY_SOAK"))
 SEEDS = (1, 400) if SOAK else (1, 16)
@@ -38,14 +35,7 @@ class Recorded(NamedTuple):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     path = tmp_path_factory.mktemp("random") / "random.tape"
-    program = [engine_python("transformers"), str(PROGRAMS / "transformers_core.py"), *map(str, SEEDS)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tapedelay", "record", "-o", str(path), "--", *program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
+    done = record(path, "transformers", PROGRAMS / "transformers_core.py", *SEEDS)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
     return Recorded(path, open_tape(path), told)
@@ -73,12 +63,7 @@ def test_every_run_is_recorded_as_it_was(recorded: Recorded) -> None:
 
 
 def test_what_check_finds_is_what_the_engine_does_wrong(recorded: Recorded) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tapedelay", "check", str(recorded.path), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = tool("check", recorded.path, "--json")
     report = json.loads(done.stdout)
     wrong: dict[int, set[str]] = {}
     for number, scheduler in enumerate(report["schedulers"]):
@@ -107,13 +92,7 @@ def test_every_decision_is_the_recorded_one_when_rerun(recorded: Recorded, tmp_p
         }
     file = tmp_path / "runs.json"
     file.write_text(json.dumps(runs))
-    done = subprocess.run(
-        [engine_python("transformers"), str(PROGRAMS / "exact.py"), "transformers", str(file)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
+    done = program("transformers", "exact.py", "transformers", file)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert len(told) == len(recorded.told)

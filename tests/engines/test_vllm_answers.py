@@ -18,8 +18,7 @@ from tapedelay.formats.requests.read import read_inputs, read_schedulers
 from tapedelay.formats.tape import Tape
 
 from .held_bytes import plain_bytes, raw_bytes, written
-from .scheduler_engines import engine_python
-from .vllm_recordings import PROGRAMS, TIMEOUT_S, program_environment
+from .scheduler_engines import PROGRAMS, TIMEOUT_S, engine_python, environment
 
 MARKER = "zanzibarXQ"
 PARTS = ["generated", "guided", "speculative"]
@@ -65,7 +64,7 @@ def answers(
         def make(folder: Path) -> None:
             done = subprocess.run(
                 [engine_python("vllm"), str(PROGRAMS / "vllm_answers.py"), str(folder), MARKER, *names],
-                env=program_environment(),
+                env=environment(),
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT_S,
@@ -157,7 +156,7 @@ def clients(folder: Path, signal: str, *before: str) -> subprocess.CompletedProc
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [*before, engine_python("vllm"), str(PROGRAMS / "vllm_clients.py"), str(folder), MARKER, signal],
-        env=program_environment(VLLM_LOGGING_LEVEL="CRITICAL"),
+        env=environment(VLLM_LOGGING_LEVEL="CRITICAL"),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

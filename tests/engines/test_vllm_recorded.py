@@ -10,8 +10,8 @@ from pathlib import Path
 from tapedelay.formats.requests.read import Changed, Decided, RecordedInput, read_inputs, read_schedulers
 
 from .held_bytes import plain_bytes, raw_bytes, written
-from .scheduler_engines import engine_python
-from .vllm_recordings import KINDS, PROGRAMS, TIMEOUT_S, Recorded, program_environment
+from .scheduler_engines import PROGRAMS, TIMEOUT_S, engine_python, environment
+from .vllm_recordings import KINDS, Recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,7 +132,7 @@ def test_no_byte_holds_an_id_a_token_or_a_hash(vllm_runs: Recorded) -> None:
 def test_hooks_that_fail_are_said_and_change_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [engine_python("vllm"), str(PROGRAMS / "vllm_broken.py"), str(tmp_path)],
-        env=program_environment(PYTHONHASHSEED="5"),
+        env=environment(PYTHONHASHSEED="5"),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tapedelay
 from tapedelay.formats.sequence import read
 from tapedelay.formats.tape import Tape
 from tapedelay.replayer.rerun.from_tape import Recording, recording_of
 from tapedelay.replayer.sequence import judge
 
 from ..replayer.rerun.cells import COMPARED, beginning, changes, is_input, not_compared, recorded_as
-from .scheduler_engines import engine_python
+from .scheduler_engines import engine_python, environment, tool
 from .vllm_recordings import KINDS, Recorded
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -60,12 +57,6 @@ leaves every queue and loses its history; several that wait and hold blocks neve
 @pytest.fixture(scope="module")
 def python() -> str:
     return engine_python("vllm")
-
-
-def environment(**more: str) -> dict[str, str]:
-    package = str(Path(next(iter(tapedelay.__path__))).parent)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TAPEDELAY_SPOOL")}
-    return {**kept, "PYTHONPATH": package, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1", **more}
 
 
 def runs_of(tape: Tape, names: Mapping[str, int]) -> dict[str, Any]:
@@ -252,16 +243,8 @@ def test_arrivals_of_chunks_decide(cells: dict[str, Any]) -> None:
 
 
 def campaign(python: str, tape: Path, scheduler: int, budget: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "tapedelay", "rerun", str(tape), "--perturbed", "--json",
-            "--scheduler", str(scheduler), "--budget", budget, "--python", python,
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )  # fmt: skip
+    words = ["--scheduler", scheduler, "--budget", budget, "--python", python]
+    done = tool("rerun", tape, "--perturbed", "--json", *words)
     assert done.returncode in (0, 1), done.stdout[-2000:] + done.stderr[-2000:]
     made: dict[str, Any] = json.loads(done.stdout)
     assert made["exit_code"] == done.returncode

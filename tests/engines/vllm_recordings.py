@@ -14,23 +14,18 @@ from typing import Any
 from tapedelay.formats.load import load_tape
 from tapedelay.formats.tape import Tape
 
-from .scheduler_engines import engine_python
+from .scheduler_engines import PROGRAMS, TIMEOUT_S, engine_python, environment
 
 __all__ = [
     "KINDS",
-    "PROGRAMS",
-    "TIMEOUT_S",
     "Recorded",
-    "program_environment",
     "record_apart",
     "record_program",
     "recorded",
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(__file__).parent / "programs"
 KINDS = ("sync", "async", "priority", "sessions", "sessions-async", "sessions-priority")
-TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -56,12 +51,6 @@ class Recorded:
     secrets: dict[str, list[Any]]
 
 
-def program_environment(**more: str) -> dict[str, str]:
-    """Return the environment of a program that serves with vLLM, outside of whatever records these tests."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("TAPEDELAY_SPOOL")}
-    return env | {"VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"} | more
-
-
 def record_program(folder: Path, *words: str, **env: str) -> None:
     """Record a program of this folder into ``tape``, with its raw recording and what it prints beside it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +59,7 @@ def record_program(folder: Path, *words: str, **env: str) -> None:
     options = ["--keep-spool", "-o", str(folder / "tape")]
     done = subprocess.run(
         [sys.executable, "-m", "tapedelay", "record", *options, "--", *command],
-        env=program_environment(**env),
+        env=environment(**env),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -98,9 +87,7 @@ def record_apart(folder: Path) -> None:
     path = os.pathsep.join([str(_plugin(folder / "entry")), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [engine_python("vllm"), str(PROGRAMS / "vllm_llm.py"), str(folder)],
-        env=program_environment(
-            PYTHONPATH=path, TAPEDELAY_SPOOL=str(spool), VLLM_ENABLE_V1_MULTIPROCESSING="1"
-        ),
+        env=environment(PYTHONPATH=path, TAPEDELAY_SPOOL=str(spool), VLLM_ENABLE_V1_MULTIPROCESSING="1"),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
