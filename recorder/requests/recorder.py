@@ -255,8 +255,8 @@ class SchedulerRecorder:
         if self._off:
             return
         try:
-            columns = [list(c) for c in zip(*scheduled, strict=True)] or [[], [], [], []]
-            self._schedule(*columns)
+            number = self._numbers.of
+            self._schedule(Step.of((number(key), n, at, prefill) for key, n, at, prefill in scheduled), None)
         except Exception as e:
             self._give_up(e)
 
@@ -276,7 +276,7 @@ class SchedulerRecorder:
         if self._off:
             return
         try:
-            self._schedule(keys, tokens, computed, is_prefill, after)
+            self._schedule(Step(self._numbers.all(keys), tokens, computed, is_prefill), after)
         except Exception as e:
             self._give_up(e)
 
@@ -308,17 +308,9 @@ class SchedulerRecorder:
 
     # --- inside ---
 
-    def _schedule(
-        self,
-        keys: Sequence[Key],
-        tokens: list[int],
-        computed: list[int],
-        is_prefill: list[bool],
-        after: list[int] | None = None,
-    ) -> None:
+    def _schedule(self, step: Step, after: list[int] | None) -> None:
         if not self._depth or self._input[2] != _STEP:
             raise ValueError("requests are scheduled outside of a step")
-        step = Step(self._numbers.all(keys), tokens, computed, is_prefill)
         before = self._scheduled
         if before.requests:
             step, after = Step.of([*zip(*before, strict=True), *zip(*step, strict=True)]), None
