@@ -31,9 +31,9 @@ class PrefixBook:
         """Of each request: its number, and how many of its hashes are noted."""
 
     def learn(
-        self, key: str, hashes: Sequence[Hashable], number_of: Callable[[str], int]
+        self, key: str, hashes: Sequence[Hashable], units: int, number_of: Callable[[str], int]
     ) -> Sequence[tuple[int, int, int, int]]:
-        """Note the hashes of a request; return what is new and equal to another one's.
+        """Note the first `units` hashes of a request; return what is new and equal to another one's.
 
         Parameters
         ----------
@@ -41,6 +41,9 @@ class PrefixBook:
             The request, by the engine's id.
         hashes : sequence
             Its hashes, by position.
+        units : int
+            How many of them to look at: behind those that are computed there may be a token that a session
+            drops again.
         number_of : callable
             Gives its number; asked once for each request.
 
@@ -50,10 +53,11 @@ class PrefixBook:
             Number of the later request, of the earlier one, first token, one past the last token. What the
             earlier one produces may equal a prompt that came later.
         """
-        known, units = self._known.get(key), len(hashes)
+        known = self._known.get(key)
         if known is None:
             known = self._known[key] = [number_of(key), 0]
         number, start = known
+        units = min(units, len(hashes))
         if start >= units:
             return ()
         known[1] = units

@@ -11,8 +11,9 @@ from operator import add, attrgetter, le, sub
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["Answered", "Scheduled", "StepReader", "answered_in", "end_word", "request_of"]
+__all__ = ["Answered", "Scheduled", "StepReader", "answered_in", "end_word", "filled_in", "request_of"]
 
+_FILLED = ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size")
 _COMPUTED, _PROMPT = attrgetter("num_computed_tokens"), attrgetter("num_prompt_tokens")
 _OUTPUTS, _ID, _TOKENS, _REASON = map(attrgetter, ("outputs", "request_id", "new_token_ids", "finish_reason"))
 
@@ -110,8 +111,9 @@ def answered_in(output: Any, model_output: Any, result: Mapping[int, Any]) -> An
     sampled = _sampled(model_output, keys)
     tokens = list(map(len, sampled))
     other: list[tuple[str, int]] = []
-    if ids != keys or shown != sampled:  # mostly these are the very same lists
-        emitted = dict(zip(ids, map(len, shown), strict=True))
+    counts = list(map(len, shown))
+    if ids != keys or counts != tokens:
+        emitted = dict(zip(ids, counts, strict=True))
         other = [
             (k, e) for k, n, e in zip(keys, tokens, map(emitted.get, keys, repeat(0)), strict=True) if e != n
         ]
@@ -132,6 +134,19 @@ def _sampled(model_output: Any, keys: list[str]) -> list[Sequence[int]]:
     if list(index) == keys and list(index.values()) == list(range(len(sampled))):  # as they were scheduled
         return sampled
     return [sampled[index[key]] if key in index else () for key in keys]
+
+
+def filled_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, int]:
+    """Return whose blocks became full, and how many tokens are in full ones.
+
+    Parameters
+    ----------
+    args, kwargs
+        What the pool's `cache_full_blocks` is called with.
+    """
+    if args:
+        kwargs = {**dict(zip(_FILLED, args, strict=False)), **kwargs}
+    return kwargs["request"], kwargs["num_full_blocks"] * kwargs["block_size"]
 
 
 def request_of(caller: FrameType) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 from ..hooked import Guard
 from .described import flags_of
 from .prefixes import PrefixBook
-from .reading import StepReader, answered_in, end_word, request_of
+from .reading import StepReader, answered_in, end_word, filled_in, request_of
 from .sink import Sink
 from .wrapped import Wrapped
 
@@ -81,8 +81,8 @@ class Watch:
         self._reader = StepReader(scheduler.requests)
         self._in_flight: deque[tuple[Any, int]] = deque(maxlen=_MOST_IN_FLIGHT)
         self._preempted: set[str] = set()
-        self._full: list[Any] = []
-        """Requests of this input with blocks that became full."""
+        self._full: list[tuple[Any, int]] = []
+        """Requests of this input with blocks that became full, and how many tokens are in full ones."""
         self._replaced: list[tuple[Any, str, Any]] = []
 
     # Attaching
@@ -216,7 +216,7 @@ class Watch:
             arrive_ns=_arrival(request),
         )
         self._reader.changed()
-        self._learn(request)
+        self._learn(request, len(request.block_hashes))
         self._prune()
 
     def _finish_requests(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -406,12 +406,15 @@ class Watch:
 
     def _looks_up(self, request: Any, *_: Any, **__: Any) -> None:
         if self._inside:
-            self._learn(request)
+            self._learn(request, len(request.block_hashes))
 
     def _cache_full_blocks(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def cache_full_blocks(*args: Any, **kwargs: Any) -> Any:
             if self._inside:
-                self._full.append(kwargs["request"] if "request" in kwargs else args[0])
+                try:
+                    self._full.append(filled_in(args, kwargs))
+                except BaseException as e:
+                    self._guard.caught(e)
             return original(*args, **kwargs)
 
         return cache_full_blocks
@@ -421,8 +424,9 @@ class Watch:
         if not self._full:
             return
         full, self._full = self._full, []
-        for request in full:
-            self._learn(request)
+        unit = self._pool.hash_block_size
+        for request, tokens in full:
+            self._learn(request, tokens // unit)
         self._prune()
 
     def _update_session(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -436,10 +440,10 @@ class Watch:
             kept = session.num_computed_tokens // self._pool.hash_block_size
             self._book.cut(session.request_id, kept)
 
-    def _learn(self, request: Any) -> None:
-        """Tell which whole blocks of a request equal those of an earlier one."""
+    def _learn(self, request: Any, units: int) -> None:
+        """Tell which of the first `units` hash blocks of a request equal those of an earlier one."""
         if self._book is not None:
-            for equal in self._book.learn(request.request_id, request.block_hashes, self.sink.number):
+            for equal in self._book.learn(request.request_id, request.block_hashes, units, self.sink.number):
                 self.sink.equal(*equal)
 
     def _prune(self) -> None:

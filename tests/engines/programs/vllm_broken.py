@@ -30,6 +30,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "answered": (watch.Watch, "_answered"),
     "blocks": (watch.Watch, "_blocks"),
     "who asks for blocks": (watch, "request_of"),
+    "blocks that became full": (watch, "filled_in"),
     "what a step holds": (reading.StepReader, "read"),
     "what an output holds": (watch, "answered_in"),
     "told": (watch.Watch, "_tell"),

@@ -11,7 +11,7 @@ Range = tuple[int, int, int, int]
 
 
 def learn(book: PrefixBook, key: str, number: int, hashes: list[str], units: int) -> list[Range]:
-    return list(book.learn(key, hashes[:units], lambda _: number))
+    return list(book.learn(key, hashes, units, lambda _: number))
 
 
 def chained(content: str) -> list[str]:
@@ -24,6 +24,14 @@ def test_a_beginning_in_common_is_one_range() -> None:
     assert learn(book, "a", 0, chained("xyz"), 3) == []
     assert learn(book, "b", 1, chained("xyw"), 3) == [(1, 0, 0, 32)]
     assert learn(book, "c", 2, chained("xywv"), 4) == [(2, 0, 0, 32), (2, 1, 32, 48)]
+
+
+def test_what_is_not_computed_yet_may_be_dropped_again() -> None:
+    book = PrefixBook(1)
+    learn(book, "a", 0, chained("xyz"), 3)
+    assert learn(book, "s", 1, chained("xyz"), 2) == [(1, 0, 0, 2)]
+    book.cut("s", 2)
+    assert learn(book, "s", 1, chained("xyq"), 3) == []
 
 
 def test_what_is_known_is_not_told_again() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapedelay.recorder.engines.vllm.reading import Scheduled, StepReader, answered_in
+from tapedelay.recorder.engines.vllm.reading import Scheduled, StepReader, answered_in, filled_in
 
 KEYS = "abc"
 Requests = dict[str, SimpleNamespace]
@@ -116,6 +116,31 @@ def test_an_output_says_what_each_got_and_where_another_number_was_shown(order: 
     gone = answered({"a": [7], "c": [7]}, {"a": [7], "c": [7]}, {})
     assert gone[1:] == ([1, 0, 1], {}, []), "the model had no row for it"
     assert answered({}, {}, {})[1:] == ([0, 0, 0], {}, []), "it did not run"
+
+
+class Row(list[int]):
+    """As an array's: rows of several tokens are not compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+    __hash__ = None
+
+
+def test_tokens_are_counted_and_not_compared() -> None:
+    assert answered({key: Row([7, 8]) for key in KEYS}, {key: Row([7, 8]) for key in KEYS}, {})[1:] == (
+        [2, 2, 2],
+        {},
+        [],
+    )
+
+
+def test_blocks_that_became_full_are_read_however_they_are_given() -> None:
+    named = {"request": "r", "blocks": [], "num_cached_blocks": 1, "num_full_blocks": 3, "block_size": 16}
+    assert filled_in((), named | {"block_mask": None}) == ("r", 48)
+    assert filled_in(tuple(named.values()), {}) == ("r", 48)
+    with pytest.raises(KeyError):
+        filled_in((), {"req": "r"})
 
 
 def test_who_ends_without_being_scheduled_stands_behind_the_others() -> None:
