@@ -127,6 +127,7 @@ def family_of(key: str) -> int:
 
 def engine(kind: str, folder: Path) -> EngineCore:
     """Build the real engine around the fake executor."""
+    block_tokens = 1 if "units" in kind else BLOCK_TOKENS
     args = EngineArgs(
         model=str(model_folder(folder / "model")),
         load_format="dummy",
@@ -134,7 +135,7 @@ def engine(kind: str, folder: Path) -> EngineCore:
         max_model_len=384,
         max_num_seqs=8,
         max_num_batched_tokens=64,
-        num_gpu_blocks_override=200 if kind == "plain" else 32,
+        num_gpu_blocks_override=(200 if kind == "plain" else 32) * BLOCK_TOKENS // block_tokens,
         enable_prefix_caching=True,
         enable_chunked_prefill=True,
         scheduling_policy="priority" if "priority" in kind else "fcfs",
@@ -142,7 +143,7 @@ def engine(kind: str, folder: Path) -> EngineCore:
     )
     config = args.create_engine_config()
     config.scheduler_config.async_scheduling = kind.endswith("async")  # the CPU platform switches it off
-    config.cache_config.block_size = BLOCK_TOKENS
+    config.cache_config.block_size = block_tokens
     core = EngineCore(config, FakeExecutor, log_stats=False)
     core.model_executor.scheduler = core.scheduler
     return core
