@@ -176,6 +176,28 @@ def test_an_error_of_a_host_thread_ends_the_run(monkeypatch: pytest.MonkeyPatch)
         assert run.run(Delays.of()).reads == 3
 
 
+COLLECTIVE = """device h host
+device g gpu
+host H h
+queue q g order=out
+sync c collective
+"""
+MEMBERS = {
+    "a queue's after its own": "a | coll | H | A | | c\nb | coll | q@H | A | | c\n",
+    "two of its own": "a | coll | H | A | | c\nb | coll | H | A | | c\n",
+    "a queue's between its own": "a | coll | H | A | | c\nb | coll | q@H | A | | c\nd | coll | H | A | | c\n",
+    "a queue's on both sides": "b | coll | q@H | A | | c\na | coll | H | A | | c\nd | coll | q@H | A | | c\n",
+}
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_a_thread_that_waits_in_a_collective_has_issued_all_of_it_before(members: str) -> None:
+    text = COLLECTIVE + MEMBERS[members] + "r | kernel | q | A | |\n"
+    with loaded(parse(text).tape(), Options(timeout_s=5)) as (program, run):
+        assert not program.core.stuck()[0]
+        assert run.run(Delays.of()).clean
+
+
 def test_a_long_delay_ends_with_ctrl_c() -> None:
     backend()
     code = f"""

@@ -148,11 +148,49 @@ def _programs(graph: Graph, gap_ns: npt.NDArray[np.int64]) -> None:
         rows[own].append(Item(RUN if row == unit else JOIN, row))
     ended = {~n for n in graph.order.schedule if n < 0}
     for thread, items in rows.items():
-        graph.programs[thread] = _with_ends(graph, items, ended) if thread != NOBODY else items
+        graph.programs[thread] = (
+            _with_ends(graph, _issued_first(contract, thread, items), ended) if thread != NOBODY else items
+        )
     unseen = graph.programs.get(NOBODY)
     if unseen:
         # Without a thread the gap counts from the start.
         unseen.sort(key=lambda item: (int(gap_ns[item.row]), item.row))
+
+
+def _issued_first(contract: Contract, thread: int, items: Sequence[Item]) -> list[Item]:
+    """Let a thread issue all its rows of a collective before it waits for that: nobody else issues them.
+
+    Rows of one collective are one unit to the order, which therefore sees no circle in it.
+    """
+    if all(item.what != JOIN for item in items):
+        return list(items)
+    unit, issuer = contract.unit, contract.ops.issuer
+    own = {unit[item.row] for item in items if item.what == RUN}
+    left: defaultdict[int, list[Item]] = defaultdict(list)
+    for item in items:
+        if item.what == ISSUE or (item.what == JOIN and issuer[item.row] in (NOBODY, thread)):
+            left[unit[item.row]].append(item)
+    done: list[Item] = []
+    met: set[int] = set()
+    for item in items:
+        at = unit[item.row]
+        if item.what == RUN:
+            done.append(item)
+            continue
+        if at in met:
+            continue
+        mine = item in left[at]
+        if mine:
+            left[at].remove(item)
+        if item.what == ISSUE:
+            done.append(item)
+        elif at not in own:
+            met.add(at)
+            done += [Item(ISSUE, other.row) for other in left[at]]
+            done.append(item)
+        elif mine:  # it waits where it runs the unit
+            done.append(Item(ISSUE, item.row))
+    return done
 
 
 def _with_ends(graph: Graph, items: Sequence[Item], ended: set[int]) -> list[Item]:
