@@ -68,8 +68,14 @@ def read_schedulers(tape: Tape) -> list[RecordedScheduler]:
     ]
 
 
-def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
-    """Yield the inputs of all schedulers of a tape in their order; what the deltas leave out is filled in.
+def read_inputs(tape: Tape, scheduler: int | None = None) -> Iterator[RecordedInput]:
+    """Yield the inputs of a tape in their order; what the deltas leave out is filled in.
+
+    Parameters
+    ----------
+    tape : Tape
+    scheduler : int, optional
+        Only those of this one; without it those of all.
 
     Raises
     ------
@@ -85,9 +91,11 @@ def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
     blocks = _Rows(tape, "blocks", ("input", "seq", "pool", "action", "unit", "request"))
     resources = _Rows(tape, "resources", ("input", "pool", "free", "used"))
     for row in _all(tape, "inputs", _INPUT):
-        (number, scheduler, kind, request, requests, step, tokens, decode_only, value, word, at_ns, arrive_ns,
+        (number, whose, kind, request, requests, step, tokens, decode_only, value, word, at_ns, arrive_ns,
          op) = row  # fmt: skip
-        carry = carries.setdefault(scheduler, Carry())
+        if scheduler not in (None, whose):
+            continue
+        carry = carries.setdefault(whose, Carry())
         several = tuple(requests or ())
         if kind == "submit" and request is not None:
             carry.submitted(request, prompts.get(request, 0))
@@ -101,7 +109,7 @@ def read_inputs(tape: Tape) -> Iterator[RecordedInput]:
         scheduled, answered, emitted = caused.expanded(kind)
         yield RecordedInput(
             number,
-            scheduler,
+            whose,
             kind,
             request,
             several,

@@ -54,9 +54,8 @@ def sequence_of(tape: Tape, number: int | None = None) -> tuple[str, int]:
             next_step=f"say which: --scheduler {known[0]}" if known else "`tapedelay info` lists them",
         )
     (scheduler,) = (s for s in schedulers if number in (None, s.scheduler))
-    told = commands_of(
-        scheduler, read_inputs(tape), manners=manners_of(scheduler), ended=tape.manifest.complete
-    )
+    inputs = read_inputs(tape, scheduler.scheduler)
+    told = commands_of(scheduler, inputs, manners=manners_of(scheduler), ended=tape.manifest.complete)
     commands = [seen.command for seen in islice(told, _MAX_COMMANDS + 1)]
     words = sum(len(c.args) for c in commands)
     if len(commands) > _MAX_COMMANDS or words > MAX_ACCESSES:

@@ -108,7 +108,7 @@ def recording_of(tape: Tape, *, engine: str | None = None, scheduler: int | None
         )
     found = mine[0]
     _refuse_unrecorded(found, tape)
-    inputs = [i for i in read_inputs(tape) if i.scheduler == found.scheduler]
+    inputs = list(read_inputs(tape, found.scheduler))
     _refuse_endless(found, inputs, tape)
     _refuse_unanswered(inputs, tape)
     return Recording(

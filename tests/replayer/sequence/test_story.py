@@ -375,8 +375,11 @@ def test_many_schedulers_are_judged_in_one_go(monkeypatch: pytest.MonkeyPatch) -
     reports = check_schedulers(tape)
     assert len(passes) == 2
     assert sum(len(r.kinds) for r in reports) == 26
+    every = list(read_inputs(tape))
     for scheduler, report in zip(read_schedulers(tape), reports, strict=True):
-        seen = list(commands_of(scheduler, read_inputs(tape), manners=manners_of(scheduler)))
+        inputs = list(read_inputs(tape, scheduler.scheduler))
+        assert inputs == [i for i in every if i.scheduler == scheduler.scheduler] != []
+        seen = list(commands_of(scheduler, inputs, manners=manners_of(scheduler)))
         alone = report_on(report.name, lambda seen=seen: seen)  # type: ignore[misc]
         assert report == replace(alone, steps=report.steps)
         assert all(k.history for k in report.kinds)
