@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow.compute as pc
+
 from ..errors import InvalidTape
 from ..tape import Tape
 from .carry import Answered, Carry, Scheduled
@@ -86,11 +88,14 @@ def read_inputs(tape: Tape, scheduler: int | None = None) -> Iterator[RecordedIn
     carries = {s.scheduler: Carry() for s in schedulers}
     names = {p.pool: p.name for s in schedulers for p in s.pools}
     prompts = {r.request: r.prompt_tokens for s in schedulers for r in s.requests.values()}
-    decisions = _Rows(tape, "decisions", ("input", "seq", "request", "kind", "tokens", "computed_tokens"))
-    answers = _Rows(tape, "answers", ("input", "seq", "request", "tokens", "word"))
-    blocks = _Rows(tape, "blocks", ("input", "seq", "pool", "action", "unit", "request"))
-    resources = _Rows(tape, "resources", ("input", "pool", "free", "used"))
-    for row in _all(tape, "inputs", _INPUT):
+    span = None if scheduler is None else _span(tape, scheduler)
+    decisions = _Rows(
+        tape, "decisions", ("input", "seq", "request", "kind", "tokens", "computed_tokens"), span
+    )
+    answers = _Rows(tape, "answers", ("input", "seq", "request", "tokens", "word"), span)
+    blocks = _Rows(tape, "blocks", ("input", "seq", "pool", "action", "unit", "request"), span)
+    resources = _Rows(tape, "resources", ("input", "pool", "free", "used"), span)
+    for row in _all(tape, "inputs", _INPUT, span):
         (number, whose, kind, request, requests, step, tokens, decode_only, value, word, at_ns, arrive_ns,
          op) = row  # fmt: skip
         if scheduler not in (None, whose):
@@ -194,17 +199,32 @@ class _Caused:
         return tuple(scheduled), tuple(answered), tuple((r, n) for r, n in shown.items() if n)
 
 
-def _all(tape: Tape, table: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table, some at a time."""
+Span = tuple[int, int]
+"""The first and the last of some inputs."""
+
+
+def _span(tape: Tape, scheduler: int) -> Span:
+    """Return the span of a scheduler's inputs."""
+    inputs = tape.table("inputs")
+    mine = inputs.column("input").filter(pc.equal(inputs.column("scheduler"), scheduler))
+    found = pc.min_max(mine).as_py()
+    return (0, -1) if found["min"] is None else (found["min"], found["max"])
+
+
+def _all(tape: Tape, table: str, names: Sequence[str], span: Span | None) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table, some at a time; with a span only those of its inputs."""
     for batch in tape.batches(table, names):
+        if span is not None:
+            number = batch.column(names.index("input"))
+            batch = batch.filter(pc.and_(pc.greater_equal(number, span[0]), pc.less_equal(number, span[1])))
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 class _Rows:
     """The rows of a table that hang on inputs, taken input by input."""
 
-    def __init__(self, tape: Tape, table: str, names: Sequence[str]) -> None:
-        self._rows = _all(tape, table, names)
+    def __init__(self, tape: Tape, table: str, names: Sequence[str], span: Span | None) -> None:
+        self._rows = _all(tape, table, names, span)
         self._next = next(self._rows, None)
 
     def of(self, number: int) -> list[tuple[Any, ...]]:
