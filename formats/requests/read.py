@@ -205,7 +205,7 @@ Span = tuple[int, int]
 
 def _span(tape: Tape, scheduler: int) -> Span:
     """Return the span of a scheduler's inputs."""
-    inputs = tape.table("inputs")
+    inputs = tape.columns("inputs", ["input", "scheduler"])
     mine = inputs.column("input").filter(pc.equal(inputs.column("scheduler"), scheduler))
     found = pc.min_max(mine).as_py()
     return (0, -1) if found["min"] is None else (found["min"], found["max"])
