@@ -112,7 +112,8 @@ class Watch:
         originals = [getattr(owner, name) for owner, name, _ in wrappers]
         for (owner, name, wrap), original in zip(wrappers, originals, strict=True):
             # not by its __dict__: an object whose dictionary was looked at is slower from then on
-            of_class = getattr(original, "__func__", None) is getattr(type(owner), name, None)
+            function = getattr(original, "__func__", None)
+            of_class = function is not None and function is getattr(type(owner), name, None)
             own = isinstance(original, Wrapped) or not of_class
             self._replaced.append((owner, name, original if own else _MISSING))
             setattr(owner, name, Wrapped(original, wrap(original)))
