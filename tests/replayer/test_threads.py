@@ -277,7 +277,8 @@ def test_recorded_times_that_nobody_waits_for_are_refused() -> None:
         """,
         timeout_s=0.2,
     )
-    with pytest.raises(Unsupported, match=r"no op ended for 0\.2 s; 2 would have gone on 360\d(\.\d+)? s") as caught:
+    late = r"no op ended for 0\.2 s; 2 would have gone on 360\d(\.\d+)? s"
+    with pytest.raises(Unsupported, match=late) as caught:
         loaded.run(NONE)
     assert all(o in caught.value.next_step for o in ("--time-scale", "--timeout"))
     loaded.close()
