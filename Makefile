@@ -46,7 +46,7 @@ test: $(VENV)/.test ## the tests that need no engine (<= 8 minutes on 2 cores)
 test-engines: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines, reduced counts (<= 25 minutes)
 	$(BIN)/python -m pytest -q -m "engines and not soak" -rs tests
 
-soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines and on random input, full counts (<= 40 minutes)
+soak: $(VENV)/.test $(VENV)/.opencl vulkan-driver ## the tests on real engines and on random input, full counts (1.5 hours)
 	TAPEDELAY_SOAK=1 $(BIN)/python -m pytest -v -m "engines or soak or counted" -rs tests
 
 bench: $(VENV)/.bench ## the figures of the design's budgets, beside peers in the same run (BENCH=--quick: small tapes)
